@@ -1,0 +1,224 @@
+//! The outside of a JSON-RPC message: kind, id and method, over bytes that stay as they came.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use crate::id::{IdError, RequestId};
+
+/// How deep a body may nest. Deeper ones serve no client and exhaust the stack of recursive parsers behind us.
+pub const MAX_DEPTH: usize = 128;
+
+/// A POST body: one message, or a batch of 2025-03-26.
+#[derive(Debug)]
+pub enum Body<'a> {
+    One(Message<'a>),
+    Batch(Vec<Message<'a>>),
+}
+
+/// One message, borrowed from the body it came in.
+#[derive(Clone, Debug)]
+pub struct Message<'a> {
+    pub kind: MessageKind,
+    pub method: Cow<'a, str>,
+    /// The JSON text of `params`, if there are any.
+    pub params: Option<&'a str>,
+    /// The JSON text of the whole message.
+    pub text: &'a str,
+}
+
+/// What a message is, with the id that belongs to that kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MessageKind {
+    Request(RequestId),
+    Notification,
+    /// A result or an error. An error may come without an id; then it answers nothing we know.
+    Response(Option<RequestId>),
+}
+
+/// Why a body is not what it should be. The client is to blame in every case.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EnvelopeError {
+    #[error("the body is not valid JSON: {0}")]
+    Syntax(String),
+    #[error("the body is not valid UTF-8")]
+    NotUtf8,
+    #[error("the body nests deeper than {MAX_DEPTH} levels")]
+    TooDeep,
+    #[error("not a JSON-RPC message: {0}")]
+    Shape(String),
+    #[error("{error}")]
+    Id { error: IdError },
+    #[error("the batch is empty")]
+    EmptyBatch,
+    #[error("the batch has more than {limit} messages")]
+    BatchTooLong { limit: usize },
+}
+
+impl EnvelopeError {
+    pub fn code(&self) -> i32 {
+        match self {
+            Self::Syntax(_) | Self::NotUtf8 => crate::rpc::PARSE_ERROR,
+            _ => crate::rpc::INVALID_REQUEST,
+        }
+    }
+}
+
+impl<'a> Body<'a> {
+    pub fn parse(bytes: &'a [u8], max_batch: usize) -> Result<Self, EnvelopeError> {
+        let text = std::str::from_utf8(bytes).map_err(|_| EnvelopeError::NotUtf8)?;
+        // Nesting n levels takes 2n bytes, so a short body needs no look.
+        if text.len() > 2 * MAX_DEPTH && depth(bytes) > MAX_DEPTH {
+            return Err(EnvelopeError::TooDeep);
+        }
+        let first = text.bytes().find(|b| !matches!(b, b' ' | b'\t' | b'\r' | b'\n'));
+        if first != Some(b'[') {
+            return Message::parse(text).map(Self::One);
+        }
+        let items: Vec<&'a RawValue> = serde_json::from_str(text).map_err(classify)?;
+        if items.is_empty() {
+            return Err(EnvelopeError::EmptyBatch);
+        }
+        if items.len() > max_batch {
+            return Err(EnvelopeError::BatchTooLong { limit: max_batch });
+        }
+        items.into_iter().map(|item| Message::parse(item.get())).collect::<Result<_, _>>().map(Self::Batch)
+    }
+}
+
+impl<'a> Message<'a> {
+    pub fn parse(text: &'a str) -> Result<Self, EnvelopeError> {
+        let raw: Raw<'a> = serde_json::from_str(text).map_err(classify)?;
+        match raw.jsonrpc.as_deref() {
+            Some("2.0") => {}
+            Some(_) | None => return Err(shape("\"jsonrpc\" must be \"2.0\"")),
+        }
+        let answers = raw.result.is_some() as u8 + raw.error.is_some() as u8;
+        let (kind, method) = match (raw.method, answers) {
+            (Some(method), 0) => (request_or_notification(raw.id)?, method),
+            (None, 1) => (MessageKind::Response(response_id(raw.id, raw.result.is_some())?), Cow::Borrowed("")),
+            (None, 0) => return Err(shape("it has neither \"method\" nor \"result\" nor \"error\"")),
+            (None, _) => return Err(shape("it has both \"result\" and \"error\"")),
+            (Some(_), _) => return Err(shape("it has both \"method\" and an answer")),
+        };
+        if let Some(error) = raw.error {
+            check_error_object(error)?;
+        }
+        let params = raw.params.map(RawValue::get);
+        if params.is_some_and(|params| !params.starts_with(['{', '['])) {
+            return Err(shape("\"params\" must be an object"));
+        }
+        Ok(Self { kind, method, params, text: text.trim_ascii() })
+    }
+
+    pub fn id(&self) -> Option<&RequestId> {
+        match &self.kind {
+            MessageKind::Request(id) => Some(id),
+            MessageKind::Notification => None,
+            MessageKind::Response(id) => id.as_ref(),
+        }
+    }
+
+    pub fn is_request(&self) -> bool {
+        matches!(self.kind, MessageKind::Request(_))
+    }
+
+    pub fn is_response(&self) -> bool {
+        matches!(self.kind, MessageKind::Response(_))
+    }
+}
+
+#[derive(Deserialize)]
+struct Raw<'a> {
+    #[serde(borrow)]
+    jsonrpc: Option<Cow<'a, str>>,
+    // `Some(null)` must stay distinct from absent, hence the detour around serde's handling of Option.
+    #[serde(borrow, default, deserialize_with = "present")]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    method: Option<Cow<'a, str>>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    params: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    result: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    error: Option<&'a RawValue>,
+}
+
+fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+fn request_or_notification(id: Option<&RawValue>) -> Result<MessageKind, EnvelopeError> {
+    match id {
+        Some(raw) => {
+            RequestId::from_raw(raw).map(MessageKind::Request).map_err(|error| EnvelopeError::Id { error })
+        }
+        None => Ok(MessageKind::Notification),
+    }
+}
+
+/// A result needs an id. An error may lack one, or have `null`, when its sender could not read ours.
+fn response_id(id: Option<&RawValue>, is_result: bool) -> Result<Option<RequestId>, EnvelopeError> {
+    match id.map(RequestId::from_raw) {
+        Some(Ok(id)) => Ok(Some(id)),
+        None | Some(Err(IdError::Null)) if !is_result => Ok(None),
+        None => Err(shape("a result needs the id of its request")),
+        Some(Err(error)) => Err(EnvelopeError::Id { error }),
+    }
+}
+
+fn check_error_object(raw: &RawValue) -> Result<(), EnvelopeError> {
+    #[derive(Deserialize)]
+    struct Object<'a> {
+        #[serde(rename = "code")]
+        _code: i64,
+        #[serde(rename = "message", borrow)]
+        _message: Cow<'a, str>,
+    }
+    serde_json::from_str::<Object<'_>>(raw.get())
+        .map(|_| ())
+        .map_err(|_| shape("\"error\" needs an integer \"code\" and a string \"message\""))
+}
+
+fn shape(what: &str) -> EnvelopeError {
+    EnvelopeError::Shape(what.to_owned())
+}
+
+fn classify(error: serde_json::Error) -> EnvelopeError {
+    match error.classify() {
+        serde_json::error::Category::Data => EnvelopeError::Shape(error.to_string()),
+        _ => EnvelopeError::Syntax(error.to_string()),
+    }
+}
+
+/// How deep brackets nest outside of strings. Counts on bytes alone, so it is right for valid JSON and harmless
+/// for the rest, which the parser refuses anyway.
+fn depth(bytes: &[u8]) -> usize {
+    let (mut depth, mut deepest, mut in_string, mut escaped) = (0usize, 0usize, false, false);
+    for &byte in bytes {
+        if in_string {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' => escaped = true,
+                b'"' => in_string = false,
+                _ => {}
+            }
+        } else {
+            match byte {
+                b'"' => in_string = true,
+                b'{' | b'[' => {
+                    depth += 1;
+                    deepest = deepest.max(depth);
+                }
+                b'}' | b']' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+        }
+    }
+    deepest
+}
+
+#[cfg(test)]
+mod tests;

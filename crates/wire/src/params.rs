@@ -1,0 +1,77 @@
+//! The few members of `params` that a session layer has to look at.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::id::RequestId;
+
+/// The `_meta` key that marks a request of a stateless revision.
+pub const META_PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+
+/// The protocol version in `params._meta`, if the request carries a modern envelope.
+pub fn meta_protocol_version(params: &str) -> Option<String> {
+    // Nearly every legacy request ends here, without a second parse.
+    if !params.contains(META_PROTOCOL_VERSION) {
+        return None;
+    }
+    #[derive(Deserialize)]
+    struct Params<'a> {
+        #[serde(borrow, rename = "_meta")]
+        meta: Option<Meta<'a>>,
+    }
+    #[derive(Deserialize)]
+    struct Meta<'a> {
+        #[serde(borrow, rename = "io.modelcontextprotocol/protocolVersion")]
+        version: Option<Cow<'a, str>>,
+    }
+    serde_json::from_str::<Params<'_>>(params).ok()?.meta?.version.map(Cow::into_owned)
+}
+
+/// The version that `initialize` asks for.
+pub fn initialize_protocol_version(params: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Params<'a> {
+        #[serde(borrow, rename = "protocolVersion")]
+        version: Cow<'a, str>,
+    }
+    serde_json::from_str::<Params<'_>>(params).ok().map(|params| params.version.into_owned())
+}
+
+/// The request that `notifications/cancelled` names. `None` for a malformed one, which is to be ignored.
+pub fn cancelled_request(params: &str) -> Option<RequestId> {
+    #[derive(Deserialize)]
+    struct Params<'a> {
+        #[serde(borrow, rename = "requestId")]
+        id: &'a RawValue,
+    }
+    RequestId::from_raw(serde_json::from_str::<Params<'_>>(params).ok()?.id).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_modern_envelope_is_found_only_where_it_belongs() {
+        let key = META_PROTOCOL_VERSION;
+        for (params, expect) in [
+            (format!(r#"{{"_meta":{{"{key}":"2026-07-28"}}}}"#), Some("2026-07-28")),
+            (format!(r#"{{"arguments":{{"_meta":{{"{key}":"2026-07-28"}}}}}}"#), None),
+            (format!(r#"{{"name":"{key}"}}"#), None),
+            (format!(r#"{{"_meta":{{"{key}":5}}}}"#), None),
+            ("{}".to_owned(), None),
+        ] {
+            assert_eq!(meta_protocol_version(&params).as_deref(), expect, "{params}");
+        }
+    }
+
+    #[test]
+    fn cancellations_name_a_typed_id() {
+        assert_eq!(cancelled_request(r#"{"requestId":"5","reason":"x"}"#), Some(RequestId::text("5")));
+        assert_eq!(cancelled_request(r#"{"requestId":5}"#), Some(RequestId::Number(5)));
+        assert_eq!(cancelled_request(r#"{"requestId":null}"#), None);
+        assert_eq!(cancelled_request(r#"{}"#), None);
+    }
+}

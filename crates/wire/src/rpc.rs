@@ -1,0 +1,78 @@
+//! JSON-RPC error codes and the messages that we write ourselves.
+
+use crate::id::RequestId;
+
+pub const PARSE_ERROR: i32 = -32700;
+pub const INVALID_REQUEST: i32 = -32600;
+pub const METHOD_NOT_FOUND: i32 = -32601;
+pub const INVALID_PARAMS: i32 = -32602;
+pub const INTERNAL_ERROR: i32 = -32603;
+pub const HEADER_MISMATCH: i32 = -32020;
+pub const MISSING_CLIENT_CAPABILITY: i32 = -32021;
+pub const UNSUPPORTED_PROTOCOL_VERSION: i32 = -32022;
+
+/// What went wrong, in JSON-RPC terms. `data` is JSON text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ErrorObject {
+    pub code: i32,
+    pub message: String,
+    pub data: Option<String>,
+}
+
+impl ErrorObject {
+    pub fn new(code: i32, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), data: None }
+    }
+
+    /// An internal error whose cause a program can read: `data.reason`, and whether trying again is safe.
+    pub fn internal(reason: &str, message: impl Into<String>, retryable: bool) -> Self {
+        let data = format!(r#"{{"reason":{},"retryable":{retryable}}}"#, json_string(reason));
+        Self { code: INTERNAL_ERROR, message: message.into(), data: Some(data) }
+    }
+
+    /// The whole response message. Without an id the member is left out: `null` is not a legal MCP id.
+    pub fn to_message(&self, id: Option<&RequestId>) -> Vec<u8> {
+        let id = id.map(|id| format!(r#""id":{id},"#)).unwrap_or_default();
+        let data = self.data.as_deref().map(|data| format!(r#","data":{data}"#)).unwrap_or_default();
+        let Self { code, message, .. } = self;
+        let message = json_string(message);
+        format!(r#"{{"jsonrpc":"2.0",{id}"error":{{"code":{code},"message":{message}{data}}}}}"#).into_bytes()
+    }
+}
+
+/// A `notifications/message` at warning level in our own name.
+pub fn warning(data_json: &str) -> Vec<u8> {
+    format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"level":"warning","logger":"steadfast","data":{data_json}}}}}"#
+    )
+    .into_bytes()
+}
+
+/// `text` as a JSON string, quotes included.
+pub fn json_string(text: &str) -> String {
+    // A `str` always serialises: the only failures of serde_json are non-string keys and IO.
+    serde_json::to_string(text).unwrap_or_else(|_| String::from("\"\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_without_id_has_no_id_member() {
+        let error = ErrorObject::new(PARSE_ERROR, "bad \"json\"");
+        assert_eq!(
+            String::from_utf8(error.to_message(None)).unwrap(),
+            r#"{"jsonrpc":"2.0","error":{"code":-32700,"message":"bad \"json\""}}"#
+        );
+    }
+
+    #[test]
+    fn an_error_echoes_the_id_with_its_type() {
+        let error = ErrorObject::internal("deadline", "too late", true);
+        assert_eq!(
+            String::from_utf8(error.to_message(Some(&RequestId::text("7")))).unwrap(),
+            r#"{"jsonrpc":"2.0","id":"7","error":{"code":-32603,"message":"too late","data":{"reason":"deadline","retryable":true}}}"#
+        );
+    }
+}
