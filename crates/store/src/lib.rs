@@ -1,1 +1,18 @@
+//! Where sessions live.
+//!
+//! A [`Store`] applies one command to one session atomically, and that is the only way to change a session:
+//! there is no load-modify-save anywhere. The rules are those of [`steadfast_session`]; a store adds where the
+//! tables are kept, how long they survive, and who hears of a change.
 #![forbid(unsafe_code)]
+
+pub mod error;
+mod memory;
+pub mod reply;
+pub mod signal;
+mod store;
+
+pub use error::StoreError;
+pub use memory::MemoryStore;
+pub use reply::Reply;
+pub use signal::{News, Signal, Subscriber};
+pub use store::{Opened, Store, StoreExt, Usage};

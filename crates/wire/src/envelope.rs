@@ -97,7 +97,9 @@ impl<'a> Message<'a> {
         let answers = raw.result.is_some() as u8 + raw.error.is_some() as u8;
         let (kind, method) = match (raw.method, answers) {
             (Some(method), 0) => (request_or_notification(raw.id)?, method),
-            (None, 1) => (MessageKind::Response(response_id(raw.id, raw.result.is_some())?), Cow::Borrowed("")),
+            (None, 1) => {
+                (MessageKind::Response(response_id(raw.id, raw.result.is_some())?), Cow::Borrowed(""))
+            }
             (None, 0) => return Err(shape("it has neither \"method\" nor \"result\" nor \"error\"")),
             (None, _) => return Err(shape("it has both \"result\" and \"error\"")),
             (Some(_), _) => return Err(shape("it has both \"method\" and an answer")),

@@ -50,8 +50,19 @@ mod tests {
         assert_eq!(id.to_string(), "7-0-0000beef");
         assert_eq!(EventId::parse("7-0-0000beef"), Some(id));
         for bad in [
-            "", "7", "7-0", "7-0-beef", "07-0-0000beef", "7-00-0000beef", "+7-0-0000beef", "7-0-0000BEEF",
-            "7-0-0000beef-1", "7--0-0000beef", "99999999999999999999-0-0000beef", "7-0-+000beef", " 7-0-0000beef",
+            "",
+            "7",
+            "7-0",
+            "7-0-beef",
+            "07-0-0000beef",
+            "7-00-0000beef",
+            "+7-0-0000beef",
+            "7-0-0000BEEF",
+            "7-0-0000beef-1",
+            "7--0-0000beef",
+            "99999999999999999999-0-0000beef",
+            "7-0-+000beef",
+            " 7-0-0000beef",
         ] {
             assert_eq!(EventId::parse(bad), None, "{bad:?}");
         }

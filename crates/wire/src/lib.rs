@@ -12,7 +12,7 @@ pub mod id;
 pub mod params;
 pub mod revision;
 pub mod rpc;
-//SSE
+pub mod sse;
 
 pub use envelope::{Body, Message, MessageKind};
 pub use event_id::EventId;

@@ -71,7 +71,10 @@ impl fmt::Display for Revision {
 /// compare as text.
 pub fn names_modern(version: &str) -> bool {
     let is_date = version.len() == 10
-        && version.bytes().enumerate().all(|(i, b)| if i == 4 || i == 7 { b == b'-' } else { b.is_ascii_digit() });
+        && version
+            .bytes()
+            .enumerate()
+            .all(|(i, b)| if i == 4 || i == 7 { b == b'-' } else { b.is_ascii_digit() });
     is_date && version >= Revision::V2026_07_28.as_str()
 }
 
@@ -95,7 +98,9 @@ mod tests {
 
     #[test]
     fn only_dates_from_2026_07_28_on_are_modern() {
-        for (version, expect) in [("2026-07-28", true), ("2027-01-01", true), ("2025-11-25", false), ("v999.0.0", false)] {
+        for (version, expect) in
+            [("2026-07-28", true), ("2027-01-01", true), ("2025-11-25", false), ("v999.0.0", false)]
+        {
             assert_eq!(names_modern(version), expect, "{version}");
         }
     }

@@ -22,13 +22,19 @@ fn messages_are_told_apart() {
     for (text, expect) in [
         (r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#, "request 1 ping"),
         (r#" {"id":"1","method":"a","jsonrpc":"2.0","params":{}} "#, "request \"1\" a"),
-        (r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, "notification notifications/initialized"),
+        (
+            r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+            "notification notifications/initialized",
+        ),
         (r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, "response 1"),
         (r#"{"jsonrpc":"2.0","id":1,"result":null}"#, "response 1"),
         (r#"{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"m"}}"#, "response 1"),
         (r#"{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"m"}}"#, "response to nothing"),
         (r#"{"jsonrpc":"2.0","error":{"code":1,"message":"m"}}"#, "response to nothing"),
-        (r#"[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","method":"b"}]"#, "request 1 a + notification b"),
+        (
+            r#"[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","method":"b"}]"#,
+            "request 1 a + notification b",
+        ),
         (r#"{"jsonrpc":"2.0","id":1,"method":"m\u0041"}"#, "request 1 mA"),
     ] {
         assert_eq!(kind(text), expect, "{text}");
@@ -72,10 +78,16 @@ fn what_is_not_a_message_gets_the_right_code() {
 fn batches_and_depth_are_bounded() {
     let one = r#"{"jsonrpc":"2.0","method":"a"}"#;
     assert!(kind(&format!("[{one},{one},{one},{one}]")).contains("more than 3"));
-    let nest = |n: usize| format!(r#"{{"jsonrpc":"2.0","id":1,"method":"a","params":{}{}}}"#, "[".repeat(n), "]".repeat(n));
+    let nest = |n: usize| {
+        format!(r#"{{"jsonrpc":"2.0","id":1,"method":"a","params":{}{}}}"#, "[".repeat(n), "]".repeat(n))
+    };
     assert_eq!(kind(&nest(MAX_DEPTH - 1)), "request 1 a");
     assert!(kind(&nest(MAX_DEPTH)).contains("nests deeper"));
-    let quoted = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"a","params":{{"x":"\"{}"}}}}"#, "[".repeat(500));
+    let quoted =
+        format!(r#"{{"jsonrpc":"2.0","id":1,"method":"a","params":{{"x":"\"{}"}}}}"#, "[".repeat(500));
     assert_eq!(kind(&quoted), "request 1 a");
-    assert!(matches!(Body::parse(b"{\"jsonrpc\":\"2.0\",\"method\":\"\xff\"}", 1), Err(EnvelopeError::NotUtf8)));
+    assert!(matches!(
+        Body::parse(b"{\"jsonrpc\":\"2.0\",\"method\":\"\xff\"}", 1),
+        Err(EnvelopeError::NotUtf8)
+    ));
 }

@@ -1,0 +1,99 @@
+//! Asks in flight: each answered once, or withdrawn.
+
+use bytes::Bytes;
+
+use crate::changes::Changes;
+use crate::command::{Answered, AskOpened, OpenAsk, Target, Withdrawn};
+use crate::ids::{AskNo, CallNo, Time};
+use crate::limits::{Limit, Rules};
+use crate::session::Session;
+use crate::tables::{Ask, Class};
+
+impl AskNo {
+    const PREFIX: &'static str = "ask-";
+
+    /// The JSON-RPC id that the client sees and answers.
+    pub fn wire_id(self) -> String {
+        format!("{}{}", Self::PREFIX, self.0)
+    }
+
+    /// Reads what [`AskNo::wire_id`] wrote.
+    pub fn from_wire_id(id: &steadfast_wire::RequestId) -> Option<Self> {
+        let steadfast_wire::RequestId::Text(text) = id else { return None };
+        let no = text.strip_prefix(Self::PREFIX)?.parse().map(Self).ok()?;
+        (no.wire_id() == **text).then_some(no)
+    }
+}
+
+impl Session {
+    pub(crate) fn open_ask(&mut self, command: &OpenAsk, rules: &Rules, changes: &mut Changes) -> AskOpened {
+        if !self.is_open() {
+            return AskOpened::NoSession;
+        }
+        let call = match command.target {
+            Target::Call(no) if !self.calls.contains_key(&no) => return AskOpened::CallGone,
+            Target::Call(no) => Some(no),
+            Target::Standalone => None,
+        };
+        if self.asks.len() >= rules.limits.asks {
+            return AskOpened::OverLimit(Limit::Asks);
+        }
+        let stream = self.route(command.target, changes);
+        let ask = AskNo(self.meta.next_ask);
+        let mut payload = format!(r#"{{"jsonrpc":"2.0","id":"{}","#, ask.wire_id()).into_bytes();
+        payload.extend_from_slice(&command.rest);
+        let Some(seq) = self.push(stream, Class::Ask, payload.into(), &rules.limits, changes) else {
+            return AskOpened::OverLimit(Limit::StreamBytes);
+        };
+        self.meta.next_ask += 1;
+        self.asks.insert(ask, Ask { call, stream, owner: command.owner });
+        changes.meta = true;
+        changes.asks.push(ask);
+        AskOpened::Opened { ask, stream, seq }
+    }
+
+    pub(crate) fn answer(&mut self, ask: AskNo, now: Time, rules: &Rules, changes: &mut Changes) -> Answered {
+        if !self.is_open() {
+            return Answered::NoSession;
+        }
+        self.mark_active(now, rules, changes);
+        let Some(Ask { call, owner, .. }) = self.asks.remove(&ask) else {
+            return Answered::Unknown;
+        };
+        changes.asks.push(ask);
+        Answered::Answered { owner, call }
+    }
+
+    pub(crate) fn withdraw(&mut self, ask: AskNo, rules: &Rules, changes: &mut Changes) -> Withdrawn {
+        if !self.is_open() {
+            return Withdrawn::NoSession;
+        }
+        let Some(Ask { stream, .. }) = self.drop_ask(ask, changes) else {
+            return Withdrawn::Unknown;
+        };
+        let payload = format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":"{}"}}}}"#,
+            ask.wire_id()
+        );
+        self.push(stream, Class::Notice, Bytes::from(payload), &rules.limits, changes);
+        Withdrawn::Withdrawn
+    }
+
+    pub(crate) fn withdraw_asks_of(&mut self, call: CallNo, rules: &Rules, changes: &mut Changes) {
+        if self.asks.is_empty() {
+            return;
+        }
+        let asks: Vec<AskNo> =
+            self.asks.iter().filter(|(_, ask)| ask.call == Some(call)).map(|(no, _)| *no).collect();
+        for ask in asks {
+            self.withdraw(ask, rules, changes);
+        }
+    }
+
+    pub(crate) fn drop_ask(&mut self, ask: AskNo, changes: &mut Changes) -> Option<Ask> {
+        let dropped = self.asks.remove(&ask)?;
+        changes.asks.push(ask);
+        changes.withdrawn.push((ask, dropped.owner));
+        Some(dropped)
+    }
+}

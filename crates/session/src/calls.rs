@@ -1,0 +1,195 @@
+//! Calls in flight: begun together, finished once.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use steadfast_wire::RequestId;
+use steadfast_wire::rpc::ErrorObject;
+
+use crate::changes::Changes;
+use crate::command::{Begin, Begun, Cancel, Cancelled, Duplicates, Finish, Finished, NodeFailed};
+use crate::ids::{CallNo, ConnNo, NodeId, StreamNo, Time};
+use crate::limits::{Limit, Rules};
+use crate::session::Session;
+use crate::tables::{Call, Class, Stream, StreamKind};
+
+impl Session {
+    pub(crate) fn begin(&mut self, command: Begin, now: Time, rules: &Rules, changes: &mut Changes) -> Begun {
+        if !self.is_open() {
+            return Begun::NoSession;
+        }
+        for stream in &command.delivered {
+            self.mark_delivered(*stream, u64::MAX, changes);
+        }
+        self.evict_spent(&rules.limits, changes);
+        if command.duplicates == Duplicates::Reject
+            && let Some(id) = self.duplicate(&command.ids)
+        {
+            return Begun::Duplicate(id);
+        }
+        if let Some(limit) = self.no_room_for(command.ids.len(), rules) {
+            return Begun::OverLimit(limit);
+        }
+        self.mark_active(now, rules, changes);
+        self.mark_attached(changes);
+        let stream = StreamNo(self.meta.next_stream);
+        let first = CallNo(self.meta.next_call);
+        let connection = ConnNo(self.meta.next_connection);
+        self.meta.next_stream += 1;
+        self.meta.next_connection += 1;
+        self.meta.next_call += command.ids.len() as u64;
+        let mut log =
+            Stream::new(StreamKind::Post { open: u32::try_from(command.ids.len()).unwrap_or(u32::MAX) });
+        log.attached = Some((connection, command.owner));
+        self.attached += 1;
+        self.streams.insert(stream, log);
+        changes.streams.push(stream);
+        for (i, id) in command.ids.into_iter().enumerate() {
+            let no = CallNo(first.0 + i as u64);
+            self.by_id.insert((id.clone(), no));
+            self.calls
+                .insert(no, Call { id, stream, owner: command.owner, answer_only: command.answer_only });
+            changes.calls.push(no);
+        }
+        changes.meta = true;
+        Begun::Begun { stream, first, connection }
+    }
+
+    fn duplicate(&self, ids: &[RequestId]) -> Option<RequestId> {
+        let mut seen = BTreeSet::new();
+        ids.iter().find(|id| !seen.insert(*id) || self.in_flight(id).next().is_some()).cloned()
+    }
+
+    fn in_flight(&self, id: &RequestId) -> impl Iterator<Item = CallNo> {
+        let range = (id.clone(), CallNo(0))..=(id.clone(), CallNo(u64::MAX));
+        self.by_id.range(range).map(|(_, no)| *no)
+    }
+
+    fn no_room_for(&self, calls: usize, rules: &Rules) -> Option<Limit> {
+        let limits = &rules.limits;
+        if self.calls.len() + calls > limits.calls {
+            Some(Limit::Calls)
+        } else if self.streams.len() - self.spent_count >= limits.streams {
+            Some(Limit::Streams)
+        } else if self.bytes > limits.session_bytes {
+            Some(Limit::SessionBytes)
+        } else {
+            None
+        }
+    }
+
+    pub(crate) fn finish(
+        &mut self,
+        command: Finish,
+        now: Time,
+        rules: &Rules,
+        changes: &mut Changes,
+    ) -> Finished {
+        if !self.is_open() {
+            return Finished::NoSession;
+        }
+        if !self.calls.contains_key(&command.call) {
+            return Finished::AlreadyFinished;
+        }
+        self.mark_active(now, rules, changes);
+        match self.answer_call(command.call, Some(command.payload), now, rules, changes) {
+            Some((stream, seq)) => Finished::Finished { stream, seq },
+            None => Finished::AlreadyFinished,
+        }
+    }
+
+    pub(crate) fn cancel(
+        &mut self,
+        command: &Cancel,
+        now: Time,
+        rules: &Rules,
+        changes: &mut Changes,
+    ) -> Cancelled {
+        if !self.is_open() {
+            return Cancelled::NoSession;
+        }
+        self.mark_active(now, rules, changes);
+        let mut named = self.in_flight(&command.id);
+        let (first, more) = (named.next(), named.next().is_some());
+        drop(named);
+        match first {
+            None => Cancelled::Nothing,
+            Some(_) if more => Cancelled::Ambiguous,
+            Some(call) => {
+                let owner = self.calls[&call].owner;
+                self.answer_call(call, None, now, rules, changes);
+                changes.stopped.push((call, owner));
+                Cancelled::Cancelled { call, owner }
+            }
+        }
+    }
+
+    pub(crate) fn fail_node(
+        &mut self,
+        node: NodeId,
+        now: Time,
+        rules: &Rules,
+        changes: &mut Changes,
+    ) -> NodeFailed {
+        if !self.is_open() {
+            return NodeFailed::NoSession;
+        }
+        let message =
+            "The server process that ran this call is gone. Whether the call took effect is not known.";
+        let calls =
+            self.fail_calls(|call| call.owner == node, "outcome_unknown", message, now, rules, changes);
+        self.detach_node(node, now, changes);
+        NodeFailed::Failed { calls }
+    }
+
+    /// Answers every call that is chosen with an explicit error.
+    pub(crate) fn fail_calls(
+        &mut self,
+        chosen: impl Fn(&Call) -> bool,
+        reason: &str,
+        message: &str,
+        now: Time,
+        rules: &Rules,
+        changes: &mut Changes,
+    ) -> u64 {
+        let error = ErrorObject::internal(reason, message, false);
+        let failed: Vec<(CallNo, NodeId, RequestId)> = self
+            .calls
+            .iter()
+            .filter(|(_, call)| chosen(call))
+            .map(|(no, call)| (*no, call.owner, call.id.clone()))
+            .collect();
+        for (no, owner, id) in &failed {
+            let payload = Bytes::from(error.to_message(Some(id)));
+            self.answer_call(*no, Some(payload), now, rules, changes);
+            changes.stopped.push((*no, *owner));
+        }
+        failed.len() as u64
+    }
+
+    /// Removes a call, appends its answer if there is one, and ends its stream with the last of its calls.
+    fn answer_call(
+        &mut self,
+        no: CallNo,
+        payload: Option<Bytes>,
+        now: Time,
+        rules: &Rules,
+        changes: &mut Changes,
+    ) -> Option<(StreamNo, u64)> {
+        self.withdraw_asks_of(no, rules, changes);
+        let call = self.calls.remove(&no)?;
+        changes.calls.push(no);
+        self.by_id.remove(&(call.id, no));
+        let seq = match payload {
+            Some(payload) => self.push(call.stream, Class::Response, payload, &rules.limits, changes)?,
+            None => self.streams.get(&call.stream)?.last_seq(),
+        };
+        if let StreamKind::Post { open } = &mut self.streams.get_mut(&call.stream)?.kind {
+            *open -= 1;
+            if *open == 0 {
+                self.end_stream(call.stream, now, changes);
+            }
+        }
+        Some((call.stream, seq))
+    }
+}

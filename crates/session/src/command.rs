@@ -1,0 +1,340 @@
+//! The commands of a session and what can come of each.
+
+use bytes::Bytes;
+use steadfast_wire::RequestId;
+
+use crate::ids::{AskNo, CallNo, ConnNo, NodeId, StreamNo, Time};
+use crate::lifecycle::CloseReason;
+use crate::limits::Limit;
+use crate::tables::{Class, Value};
+
+/// A command together with the type of its outcome, so that a caller gets exactly what it asked for.
+pub trait Step: Sized {
+    type Outcome;
+    fn into_command(self) -> Command;
+    /// `None` if the outcome belongs to another command, which no correct store returns.
+    fn outcome(outcome: Outcome) -> Option<Self::Outcome>;
+}
+
+macro_rules! commands {
+    ($($name:ident => $outcome:ident),+ $(,)?) => {
+        /// One atomic change of one session.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum Command { $($name($name)),+ }
+
+        /// What came of a [`Command`].
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum Outcome { $($name($outcome)),+ }
+
+        $(impl Step for $name {
+            type Outcome = $outcome;
+            fn into_command(self) -> Command { Command::$name(self) }
+            fn outcome(outcome: Outcome) -> Option<$outcome> {
+                match outcome { Outcome::$name(outcome) => Some(outcome), _ => None }
+            }
+        })+
+    };
+}
+
+commands! {
+    Touch => Touched,
+    Close => Closed,
+    Begin => Begun,
+    Append => AppendOutcome,
+    Finish => Finished,
+    Cancel => Cancelled,
+    FailNode => NodeFailed,
+    OpenAsk => AskOpened,
+    Answer => Answered,
+    Withdraw => Withdrawn,
+    Attach => Attached,
+    Detach => Detached,
+    PutState => StatePut,
+    GetState => StateGot,
+    Sweep => Swept,
+}
+
+/// Note that the client is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Touch {
+    /// It has sent `notifications/initialized`.
+    pub initialized: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Touched {
+    Touched,
+    NoSession,
+}
+
+/// End the session. Each call in flight gets an explicit error, each stream its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Close {
+    pub reason: CloseReason,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closed {
+    Closed,
+    NoSession,
+}
+
+/// Take the calls of one POST: all of them or none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Begin {
+    pub ids: Vec<RequestId>,
+    pub owner: NodeId,
+    pub duplicates: Duplicates,
+    /// The connection gets nothing but the answer, so other messages go to a standalone stream.
+    pub answer_only: bool,
+    /// Streams of this session that have been written out to their last event since the last command.
+    pub delivered: Vec<StreamNo>,
+}
+
+/// What to do with a request whose id is in flight already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Duplicates {
+    /// Refuse it, as the specification wants.
+    #[default]
+    Reject,
+    /// Serve it apart: each POST has its own calls and stream, so nothing can collide.
+    Isolate,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Begun {
+    /// The calls are numbered from `first` in the order of their ids. The POST's response is attached.
+    Begun {
+        stream: StreamNo,
+        first: CallNo,
+        connection: ConnNo,
+    },
+    Duplicate(RequestId),
+    OverLimit(Limit),
+    NoSession,
+}
+
+/// Where a message goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The stream of a call; once that is answered, a standalone stream.
+    Call(CallNo),
+    /// The newest attached standalone stream, or the first one.
+    Standalone,
+}
+
+/// Append a message of the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Append {
+    pub target: Target,
+    pub class: Class,
+    pub payload: Bytes,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AppendOutcome {
+    Appended {
+        stream: StreamNo,
+        seq: u64,
+    },
+    /// The stream is full. Progress and log messages give way; this one cannot.
+    Full,
+    NoSession,
+}
+
+/// Answer a call: append the response and remove the call, in one step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finish {
+    pub call: CallNo,
+    pub payload: Bytes,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finished {
+    Finished {
+        stream: StreamNo,
+        seq: u64,
+    },
+    /// It was answered, cancelled or lost before.
+    AlreadyFinished,
+    NoSession,
+}
+
+/// Cancel the call that the client names. Its stream gets no answer for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cancel {
+    pub id: RequestId,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cancelled {
+    Cancelled {
+        call: CallNo,
+        owner: NodeId,
+    },
+    /// No such call is in flight: a race that both sides must tolerate.
+    Nothing,
+    /// Several calls have this id (duplicates are isolated), so none is cancelled.
+    Ambiguous,
+    NoSession,
+}
+
+/// A node is gone: give each of its calls an explicit error, and free what it held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailNode {
+    pub node: NodeId,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeFailed {
+    Failed { calls: u64 },
+    NoSession,
+}
+
+/// Send a request to the client and remember who waits for the answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenAsk {
+    pub target: Target,
+    pub owner: NodeId,
+    /// The request's JSON text from `"method"` on, up to and including the last brace: the id in front of it is
+    /// minted here.
+    pub rest: Bytes,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AskOpened {
+    Opened {
+        ask: AskNo,
+        stream: StreamNo,
+        seq: u64,
+    },
+    OverLimit(Limit),
+    /// The call that wants to ask is not in flight any more.
+    CallGone,
+    NoSession,
+}
+
+/// Take an ask because its answer has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    pub ask: AskNo,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answered {
+    Answered {
+        owner: NodeId,
+        call: Option<CallNo>,
+    },
+    /// Never asked, answered before, or withdrawn.
+    Unknown,
+    NoSession,
+}
+
+/// Take an ask back and tell the client that nobody waits for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Withdraw {
+    pub ask: AskNo,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Withdrawn {
+    Withdrawn,
+    Unknown,
+    NoSession,
+}
+
+/// Attach a connection to a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attach {
+    pub at: Position,
+    pub node: NodeId,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Position {
+    /// Right after an event that the client names.
+    After { stream: StreamNo, seq: u64 },
+    /// A standalone stream: the first if nobody reads it, else another.
+    Standalone,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attached {
+    Attached {
+        stream: StreamNo,
+        connection: ConnNo,
+        after: u64,
+    },
+    /// No such event was ever sent in this session.
+    UnknownEvent,
+    /// The stream was finished and is not kept any more.
+    Gone,
+    OverLimit(Limit),
+    NoSession,
+}
+
+/// A connection is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Detach {
+    pub stream: StreamNo,
+    pub connection: ConnNo,
+    /// The last event that was written to it.
+    pub through: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detached {
+    Detached,
+    /// Somebody else is attached by now, or nobody was.
+    Stale,
+    NoSession,
+}
+
+/// Write or delete one entry of session state, if it still is what the writer thinks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PutState {
+    pub key: Box<str>,
+    /// The version that must be there: `None` for "no entry".
+    pub expected: Option<u64>,
+    /// `None` deletes.
+    pub value: Option<Bytes>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StatePut {
+    /// The new version; `None` after a deletion.
+    Put {
+        version: Option<u64>,
+    },
+    /// What is there instead.
+    Conflict {
+        current: Option<Value>,
+    },
+    OverLimit(Limit),
+    NoSession,
+}
+
+/// Read one entry of session state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GetState {
+    pub key: Box<str>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StateGot {
+    Got(Option<Value>),
+    NoSession,
+}
+
+/// Do what time has brought about: drop what is not kept any more, end the session if it is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sweep;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Swept {
+    /// Look again then; `None` while nothing can happen by time alone.
+    Next(Option<Time>),
+    /// Its record can be removed.
+    Remove,
+}

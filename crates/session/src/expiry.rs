@@ -1,0 +1,76 @@
+//! What time does to a session.
+
+use crate::changes::Changes;
+use crate::command::Swept;
+use crate::ids::{StreamNo, Time};
+use crate::lifecycle::CloseReason;
+use crate::limits::Rules;
+use crate::session::Session;
+use crate::tables::StreamKind;
+
+impl Session {
+    /// When the session ends if nothing more happens. Never while a call is in flight or a connection attached.
+    pub fn deadline(&self, rules: &Rules) -> Option<(Time, CloseReason)> {
+        if !self.calls.is_empty() || self.attached > 0 || !self.is_open() {
+            return None;
+        }
+        // Activity is recorded in steps, so the last one may be that much younger than its record.
+        let active = self.meta.last_active.plus(rules.timing.touch);
+        Some(match self.meta.detached_at {
+            Some(at) => (active.max(at).plus(rules.timing.grace), CloseReason::GraceExpired),
+            None => (active.plus(rules.timing.idle), CloseReason::IdleExpired),
+        })
+    }
+
+    /// When time alone will next change something.
+    pub fn next_check(&self, rules: &Rules) -> Option<Time> {
+        if let Some((_, at)) = self.meta.closed {
+            return Some(at.plus(rules.timing.linger));
+        }
+        let deadline = self.deadline(rules).map(|(at, _)| at);
+        let retention = self.next_forgotten(rules);
+        match (deadline, retention) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    fn next_forgotten(&self, rules: &Rules) -> Option<Time> {
+        let finished = self.finished.iter().find_map(|no| self.streams.get(no)).and_then(|s| s.finished_at);
+        finished.map(|at| at.plus(rules.timing.retention))
+    }
+
+    pub(crate) fn sweep(&mut self, now: Time, rules: &Rules, changes: &mut Changes) -> Swept {
+        if let Some((_, at)) = self.meta.closed {
+            let over = at.plus(rules.timing.linger);
+            return if now >= over { Swept::Remove } else { Swept::Next(Some(over)) };
+        }
+        self.forget_finished(now, rules, changes);
+        if let Some((at, reason)) = self.deadline(rules)
+            && now >= at
+        {
+            self.close(reason, now, rules, changes);
+        }
+        Swept::Next(self.next_check(rules))
+    }
+
+    fn forget_finished(&mut self, now: Time, rules: &Rules, changes: &mut Changes) {
+        while let Some(&no) = self.finished.front() {
+            match self.streams.get(&no).and_then(|stream| stream.finished_at) {
+                Some(at) if now < at.plus(rules.timing.retention) => return,
+                _ => {
+                    self.finished.pop_front();
+                    self.remove_stream(no, changes);
+                }
+            }
+        }
+        // The names of removed streams must not pile up.
+        let streams = &self.streams;
+        self.spent.retain(|no| streams.contains_key(no));
+    }
+
+    /// Standalone streams, for tests and tools.
+    pub fn standalone_streams(&self) -> impl Iterator<Item = StreamNo> {
+        self.streams.iter().filter(|(_, stream)| stream.kind == StreamKind::Standalone).map(|(no, _)| *no)
+    }
+}

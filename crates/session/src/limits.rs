@@ -1,0 +1,114 @@
+//! Every bound of a session, with its name and its default, and the times that rule its life.
+
+use std::fmt;
+use std::time::Duration;
+
+/// What a session is held to. Stores receive it once and apply it to every session.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    pub limits: Limits,
+    pub timing: Timing,
+}
+
+/// How much of everything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Sessions in the store.
+    pub sessions: u64,
+    /// Sessions of one principal.
+    pub sessions_per_principal: u64,
+    /// Calls in flight in one session.
+    pub calls: usize,
+    /// Asks in flight in one session.
+    pub asks: usize,
+    /// Streams of one session that are open or hold an answer that nobody has read.
+    pub streams: usize,
+    /// Standalone streams of one session.
+    pub standalone_streams: usize,
+    /// Finished streams that are kept although their answer has been written to a connection.
+    pub delivered_streams: usize,
+    /// Bytes held by one stream before progress and log messages are dropped.
+    pub stream_bytes: u64,
+    /// Bytes held by one session before new calls are refused.
+    pub session_bytes: u64,
+    /// Entries of session state.
+    pub state_entries: usize,
+    /// Bytes of session state, keys and values together.
+    pub state_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            sessions: 1_000_000,
+            sessions_per_principal: 1_000_000,
+            calls: 4096,
+            asks: 64,
+            streams: 8192,
+            standalone_streams: 16,
+            delivered_streams: 256,
+            stream_bytes: 8 << 20,
+            session_bytes: 64 << 20,
+            state_entries: 256,
+            state_bytes: 1 << 20,
+        }
+    }
+}
+
+/// How long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// A session with no call, no connection and no request for this long ends.
+    pub idle: Duration,
+    /// A session whose last connection broke ends after this long, unless somebody comes back.
+    pub grace: Duration,
+    /// An answer that nobody has read stays readable for this long.
+    pub retention: Duration,
+    /// A closed session's last events stay readable for this long, for connections that are still writing.
+    pub linger: Duration,
+    /// Activity is recorded no finer than this, so that a busy session is not rewritten at each request. Expiry
+    /// allows for it: no session ends early.
+    pub touch: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            idle: Duration::from_secs(30 * 60),
+            grace: Duration::from_secs(5 * 60),
+            retention: Duration::from_secs(5 * 60),
+            linger: Duration::from_secs(10),
+            touch: Duration::from_secs(2),
+        }
+    }
+}
+
+/// The bound that a refused command ran into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Limit {
+    Sessions,
+    SessionsPerPrincipal,
+    Calls,
+    Asks,
+    Streams,
+    StandaloneStreams,
+    StreamBytes,
+    SessionBytes,
+    State,
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sessions => "sessions",
+            Self::SessionsPerPrincipal => "sessions_per_principal",
+            Self::Calls => "calls",
+            Self::Asks => "asks",
+            Self::Streams => "streams",
+            Self::StandaloneStreams => "standalone_streams",
+            Self::StreamBytes => "stream_bytes",
+            Self::SessionBytes => "session_bytes",
+            Self::State => "state",
+        })
+    }
+}

@@ -1,0 +1,221 @@
+//! Streams as logs: append with bounds, end, forget, read.
+
+use bytes::Bytes;
+
+use crate::changes::{Appended, Changes};
+use crate::command::{Append, AppendOutcome, Target};
+use crate::ids::{StreamNo, Time};
+use crate::limits::{Limits, Rules};
+use crate::session::Session;
+use crate::tables::{Class, Entry, Stream, StreamKind};
+
+/// What an event costs beyond its payload: its place in the index, its row, its framing.
+const EVENT_OVERHEAD: u64 = 64;
+
+/// What a reader finds after a position.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Read {
+    Slice(Slice),
+    /// The stream has never had that event.
+    UnknownEvent,
+    /// The stream is not kept any more.
+    Gone,
+    NoSession,
+}
+
+/// A run of events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slice {
+    pub entries: Vec<Entry>,
+    /// Events between the position and the end of this slice that were dropped for want of room.
+    pub missing: u64,
+    /// The position to go on from.
+    pub through: u64,
+    /// Nothing will follow.
+    pub ended: bool,
+}
+
+impl Session {
+    pub(crate) fn append(&mut self, command: Append, rules: &Rules, changes: &mut Changes) -> AppendOutcome {
+        if !self.is_open() {
+            return AppendOutcome::NoSession;
+        }
+        let stream = self.route(command.target, changes);
+        match self.push(stream, command.class, command.payload, &rules.limits, changes) {
+            Some(seq) => AppendOutcome::Appended { stream, seq },
+            None => AppendOutcome::Full,
+        }
+    }
+
+    /// The one stream that a message goes to.
+    pub(crate) fn route(&mut self, target: Target, changes: &mut Changes) -> StreamNo {
+        if let Target::Call(no) = target
+            && let Some(call) = self.calls.get(&no)
+            && !call.answer_only
+        {
+            return call.stream;
+        }
+        let newest = self
+            .streams
+            .iter()
+            .filter(|(_, stream)| stream.kind == StreamKind::Standalone && stream.is_open())
+            .filter_map(|(no, stream)| stream.attached.map(|(connection, _)| (connection, *no)))
+            .max();
+        match newest {
+            Some((_, stream)) => stream,
+            None => self.first_standalone(changes),
+        }
+    }
+
+    pub(crate) fn first_standalone(&mut self, changes: &mut Changes) -> StreamNo {
+        let first = StreamNo::FIRST_STANDALONE;
+        self.streams.entry(first).or_insert_with(|| {
+            changes.streams.push(first);
+            Stream::new(StreamKind::Standalone)
+        });
+        first
+    }
+
+    /// Appends to a stream. `None` if there is no room and the message can be refused.
+    pub(crate) fn push(
+        &mut self,
+        no: StreamNo,
+        class: Class,
+        payload: Bytes,
+        limits: &Limits,
+        changes: &mut Changes,
+    ) -> Option<u64> {
+        let stream = self.streams.get_mut(&no)?;
+        let size = payload.len() as u64 + EVENT_OVERHEAD;
+        let before = stream.bytes;
+        if class < Class::Ask && stream.bytes + size > limits.stream_bytes {
+            make_room(stream, no, size, limits, changes);
+        }
+        let fits = class >= Class::Ask || stream.bytes + size <= limits.stream_bytes;
+        self.bytes -= before - stream.bytes;
+        if !fits && class != Class::Chatter {
+            return None;
+        }
+        let seq = stream.next_seq;
+        stream.next_seq += 1;
+        changes.streams.push(no);
+        if fits {
+            stream.bytes += size;
+            self.bytes += size;
+            let size = u32::try_from(size).unwrap_or(u32::MAX);
+            stream.entries.push_back(Entry { seq, class, size, payload: Some(payload.clone()) });
+            changes.appended.push(Appended { stream: no, seq, class, payload });
+        }
+        // A progress or log message that does not fit is dropped like any other: its number is used up, so the
+        // reader sees that something is missing.
+        Some(seq)
+    }
+
+    pub(crate) fn end_stream(&mut self, no: StreamNo, now: Time, changes: &mut Changes) {
+        let Some(stream) = self.streams.get_mut(&no) else { return };
+        if !stream.is_open() {
+            return;
+        }
+        stream.finished_at = Some(now);
+        if stream.attached.is_some() {
+            self.attached -= 1;
+        }
+        self.finished.push_back(no);
+        if stream.is_spent() {
+            self.spent.push_back(no);
+            self.spent_count += 1;
+        }
+        changes.streams.push(no);
+        changes.ended.push(no);
+    }
+
+    /// Records that a stream has been written out up to `through`.
+    pub(crate) fn mark_delivered(&mut self, no: StreamNo, through: u64, changes: &mut Changes) {
+        let Some(stream) = self.streams.get_mut(&no) else { return };
+        let through = through.min(stream.last_seq());
+        if through <= stream.delivered {
+            return;
+        }
+        let was_spent = stream.is_spent();
+        stream.delivered = through;
+        changes.streams.push(no);
+        if stream.is_spent() && !was_spent {
+            self.spent.push_back(no);
+            self.spent_count += 1;
+        }
+    }
+
+    /// Removes finished streams that have been written out, oldest first, until the bounds hold.
+    pub(crate) fn evict_spent(&mut self, limits: &Limits, changes: &mut Changes) {
+        while self.spent_count > limits.delivered_streams
+            || (self.spent_count > 0 && self.bytes > limits.session_bytes)
+        {
+            let Some(no) = self.spent.pop_front() else { return };
+            self.remove_stream(no, changes);
+        }
+    }
+
+    pub(crate) fn remove_stream(&mut self, no: StreamNo, changes: &mut Changes) {
+        let Some(stream) = self.streams.remove(&no) else { return };
+        self.bytes -= stream.bytes;
+        if stream.is_open() && stream.attached.is_some() {
+            self.attached -= 1;
+        }
+        if stream.is_spent() {
+            self.spent_count -= 1;
+        }
+        changes.streams.push(no);
+    }
+
+    /// Reads on after a position, at most about `budget` bytes but always at least one event.
+    pub fn read(&self, stream: StreamNo, after: u64, budget: u64) -> Read {
+        let Some(log) = self.streams.get(&stream) else {
+            return if stream.0 < self.meta.next_stream && stream != StreamNo::FIRST_STANDALONE {
+                Read::Gone
+            } else {
+                Read::UnknownEvent
+            };
+        };
+        if after > log.last_seq() {
+            return Read::UnknownEvent;
+        }
+        let from = log.entries.partition_point(|entry| entry.seq <= after);
+        let mut size = 0;
+        let entries: Vec<Entry> = log
+            .entries
+            .range(from..)
+            .take_while(|entry| {
+                let fits = size == 0 || size + u64::from(entry.size) <= budget;
+                size += u64::from(entry.size);
+                fits
+            })
+            .cloned()
+            .collect();
+        let complete = from + entries.len() == log.entries.len();
+        let through = match entries.last() {
+            Some(last) if !complete => last.seq,
+            _ => log.last_seq(),
+        };
+        let missing = through - after - entries.len() as u64;
+        Read::Slice(Slice { entries, missing, through, ended: complete && !log.is_open() })
+    }
+}
+
+/// Drops the oldest progress and log messages until `size` more bytes fit, or none is left; on a standalone
+/// stream also what has been written out already, which nobody but a resuming client could miss.
+fn make_room(stream: &mut Stream, no: StreamNo, size: u64, limits: &Limits, changes: &mut Changes) {
+    let delivered = if stream.kind == StreamKind::Standalone { stream.delivered } else { 0 };
+    let mut i = 0;
+    while stream.bytes + size > limits.stream_bytes && i < stream.entries.len() {
+        let entry = &stream.entries[i];
+        let droppable =
+            entry.class == Class::Chatter || (entry.class == Class::Notice && entry.seq <= delivered);
+        if !droppable {
+            i += 1;
+            continue;
+        }
+        stream.bytes -= u64::from(entry.size);
+        changes.dropped.push((no, entry.seq));
+        stream.entries.remove(i);
+    }
+}

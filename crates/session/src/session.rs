@@ -1,0 +1,207 @@
+//! The session itself: its tables, and the one way to change them.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use steadfast_wire::RequestId;
+
+use crate::changes::Changes;
+use crate::command::{Closed, Command, Outcome, Touch, Touched};
+use crate::ids::{AskNo, CallNo, StreamNo, Time};
+use crate::lifecycle::{CloseReason, Lifecycle};
+use crate::limits::Rules;
+use crate::tables::{Ask, Call, Facts, Meta, Stream, Value};
+
+/// One client's conversation: a few small tables and a log per stream.
+#[derive(Clone, Debug)]
+pub struct Session {
+    facts: Arc<Facts>,
+    pub(crate) meta: Meta,
+    pub(crate) calls: BTreeMap<CallNo, Call>,
+    pub(crate) asks: BTreeMap<AskNo, Ask>,
+    pub(crate) streams: BTreeMap<StreamNo, Stream>,
+    pub(crate) state: BTreeMap<Box<str>, Value>,
+    // What follows is derived from the tables and rebuilt by `restore`.
+    /// Which calls carry a client id.
+    pub(crate) by_id: BTreeSet<(RequestId, CallNo)>,
+    /// Open streams with a connection.
+    pub(crate) attached: usize,
+    /// Finished streams, in the order in which they finished.
+    pub(crate) finished: VecDeque<StreamNo>,
+    /// Finished streams whose answer was written out, in that order. May name streams that are gone.
+    pub(crate) spent: VecDeque<StreamNo>,
+    /// How many of the finished streams are spent.
+    pub(crate) spent_count: usize,
+    /// Bytes in all streams.
+    pub(crate) bytes: u64,
+    pub(crate) state_bytes: u64,
+}
+
+impl Session {
+    /// A new session. The caller reports [`Lifecycle::Opened`].
+    pub fn open(facts: Arc<Facts>) -> Self {
+        // Stream 0 is the first standalone stream, made when something needs it.
+        let meta = Meta { last_active: facts.opened_at, next_stream: 1, ..Meta::default() };
+        Self::restore(facts, meta, BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), BTreeMap::new())
+    }
+
+    /// A session from rows that a store has kept.
+    pub fn restore(
+        facts: Arc<Facts>,
+        meta: Meta,
+        calls: BTreeMap<CallNo, Call>,
+        asks: BTreeMap<AskNo, Ask>,
+        streams: BTreeMap<StreamNo, Stream>,
+        state: BTreeMap<Box<str>, Value>,
+    ) -> Self {
+        let by_id = calls.iter().map(|(no, call)| (call.id.clone(), *no)).collect();
+        let attached =
+            streams.values().filter(|stream| stream.is_open() && stream.attached.is_some()).count();
+        let mut by_finish: Vec<_> =
+            streams.iter().filter_map(|(no, stream)| stream.finished_at.map(|at| (at, *no))).collect();
+        by_finish.sort_unstable();
+        let finished: VecDeque<_> = by_finish.into_iter().map(|(_, no)| no).collect();
+        let spent: VecDeque<_> = finished.iter().copied().filter(|no| streams[no].is_spent()).collect();
+        let bytes = streams.values().map(|stream| stream.bytes).sum();
+        let state_bytes = state.iter().map(|(key, value)| (key.len() + value.bytes.len()) as u64).sum();
+        let spent_count = spent.len();
+        Self {
+            facts,
+            meta,
+            calls,
+            asks,
+            streams,
+            state,
+            by_id,
+            attached,
+            finished,
+            spent,
+            spent_count,
+            bytes,
+            state_bytes,
+        }
+    }
+
+    /// Applies one command. What it changed is added to `changes`.
+    pub fn apply(&mut self, command: Command, now: Time, rules: &Rules, changes: &mut Changes) -> Outcome {
+        match command {
+            Command::Touch(c) => Outcome::Touch(self.touch(&c, now, rules, changes)),
+            Command::Close(c) => Outcome::Close(self.close(c.reason, now, rules, changes)),
+            Command::Begin(c) => Outcome::Begin(self.begin(c, now, rules, changes)),
+            Command::Append(c) => Outcome::Append(self.append(c, rules, changes)),
+            Command::Finish(c) => Outcome::Finish(self.finish(c, now, rules, changes)),
+            Command::Cancel(c) => Outcome::Cancel(self.cancel(&c, now, rules, changes)),
+            Command::FailNode(c) => Outcome::FailNode(self.fail_node(c.node, now, rules, changes)),
+            Command::OpenAsk(c) => Outcome::OpenAsk(self.open_ask(&c, rules, changes)),
+            Command::Answer(c) => Outcome::Answer(self.answer(c.ask, now, rules, changes)),
+            Command::Withdraw(c) => Outcome::Withdraw(self.withdraw(c.ask, rules, changes)),
+            Command::Attach(c) => Outcome::Attach(self.attach(&c, now, rules, changes)),
+            Command::Detach(c) => Outcome::Detach(self.detach(&c, now, changes)),
+            Command::PutState(c) => Outcome::PutState(self.put_state(c, rules, changes)),
+            Command::GetState(c) => Outcome::GetState(self.get_state(&c)),
+            Command::Sweep(_) => Outcome::Sweep(self.sweep(now, rules, changes)),
+        }
+    }
+
+    pub fn facts(&self) -> &Arc<Facts> {
+        &self.facts
+    }
+
+    pub fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    pub fn calls(&self) -> &BTreeMap<CallNo, Call> {
+        &self.calls
+    }
+
+    pub fn asks(&self) -> &BTreeMap<AskNo, Ask> {
+        &self.asks
+    }
+
+    pub fn streams(&self) -> &BTreeMap<StreamNo, Stream> {
+        &self.streams
+    }
+
+    pub fn state(&self) -> &BTreeMap<Box<str>, Value> {
+        &self.state
+    }
+
+    /// Bytes that its streams hold.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.meta.closed.is_none()
+    }
+
+    /// Forgets the payloads of a stream's entries, for stores that keep them elsewhere.
+    pub fn shed_payloads(&mut self, stream: StreamNo) {
+        for entry in self.streams.get_mut(&stream).into_iter().flat_map(|stream| &mut stream.entries) {
+            entry.payload = None;
+        }
+    }
+
+    fn touch(&mut self, command: &Touch, now: Time, rules: &Rules, changes: &mut Changes) -> Touched {
+        if !self.is_open() {
+            return Touched::NoSession;
+        }
+        self.mark_active(now, rules, changes);
+        if command.initialized && !self.meta.initialized {
+            self.meta.initialized = true;
+            changes.meta = true;
+        }
+        Touched::Touched
+    }
+
+    pub(crate) fn close(
+        &mut self,
+        reason: CloseReason,
+        now: Time,
+        rules: &Rules,
+        changes: &mut Changes,
+    ) -> Closed {
+        if !self.is_open() {
+            return Closed::NoSession;
+        }
+        self.fail_calls(
+            |_| true,
+            "session_closed",
+            &format!("The session ended ({reason})."),
+            now,
+            rules,
+            changes,
+        );
+        let asks: Vec<AskNo> = self.asks.keys().copied().collect();
+        for ask in asks {
+            self.drop_ask(ask, changes);
+        }
+        let open: Vec<StreamNo> =
+            self.streams.iter().filter(|(_, stream)| stream.is_open()).map(|(no, _)| *no).collect();
+        for stream in open {
+            self.end_stream(stream, now, changes);
+        }
+        self.meta.closed = Some((reason, now));
+        self.meta.detached_at = None;
+        changes.meta = true;
+        changes.lifecycle.push(Lifecycle::Closed(reason));
+        Closed::Closed
+    }
+
+    /// Records activity, no finer than [`Timing::touch`](crate::Timing::touch).
+    pub(crate) fn mark_active(&mut self, now: Time, rules: &Rules, changes: &mut Changes) {
+        if now >= self.meta.last_active.plus(rules.timing.touch) {
+            self.meta.last_active = now;
+            changes.meta = true;
+        }
+    }
+
+    /// Somebody holds a connection again.
+    pub(crate) fn mark_attached(&mut self, changes: &mut Changes) {
+        if self.meta.detached_at.take().is_some() {
+            changes.meta = true;
+            changes.lifecycle.push(Lifecycle::Reattached);
+        }
+    }
+}

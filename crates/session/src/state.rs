@@ -1,0 +1,45 @@
+//! Session state: a small versioned key/value with compare-and-set.
+
+use crate::changes::Changes;
+use crate::command::{GetState, PutState, StateGot, StatePut};
+use crate::limits::{Limit, Rules};
+use crate::session::Session;
+use crate::tables::Value;
+
+impl Session {
+    pub(crate) fn get_state(&self, command: &GetState) -> StateGot {
+        if !self.is_open() {
+            return StateGot::NoSession;
+        }
+        StateGot::Got(self.state.get(&command.key).cloned())
+    }
+
+    pub(crate) fn put_state(&mut self, command: PutState, rules: &Rules, changes: &mut Changes) -> StatePut {
+        if !self.is_open() {
+            return StatePut::NoSession;
+        }
+        let current = self.state.get(&command.key);
+        if current.map(|value| value.version) != command.expected {
+            return StatePut::Conflict { current: current.cloned() };
+        }
+        let cost = |bytes: usize| (command.key.len() + bytes) as u64;
+        let old = current.map_or(0, |value| cost(value.bytes.len()));
+        let new = command.value.as_ref().map_or(0, |bytes| cost(bytes.len()));
+        let limits = &rules.limits;
+        let one_more = current.is_none() && self.state.len() >= limits.state_entries;
+        if new > old && (one_more || self.state_bytes - old + new > limits.state_bytes) {
+            return StatePut::OverLimit(Limit::State);
+        }
+        self.state_bytes = self.state_bytes - old + new;
+        changes.state.push(command.key.clone());
+        let Some(bytes) = command.value else {
+            self.state.remove(&command.key);
+            return StatePut::Put { version: None };
+        };
+        self.meta.next_version += 1;
+        changes.meta = true;
+        let version = self.meta.next_version;
+        self.state.insert(command.key, Value { version, bytes });
+        StatePut::Put { version: Some(version) }
+    }
+}

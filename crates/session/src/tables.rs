@@ -1,0 +1,150 @@
+//! The rows a session is made of. Stores persist them; only commands change them.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use steadfast_wire::{RequestId, Revision};
+
+use crate::ids::{CallNo, ConnNo, NodeId, Principal, SessionId, StreamNo, Time};
+use crate::lifecycle::CloseReason;
+
+/// What never changes about a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    pub id: SessionId,
+    pub principal: Principal,
+    pub revision: Revision,
+    /// The JSON text of the `params` of `initialize`, so that a handler can be rebuilt anywhere.
+    pub initialize: Bytes,
+    pub opened_at: Time,
+}
+
+/// What changes about a session as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Meta {
+    /// The client has sent `notifications/initialized`.
+    pub initialized: bool,
+    pub last_active: Time,
+    /// Set while the session waits for somebody to come back.
+    pub detached_at: Option<Time>,
+    pub closed: Option<(CloseReason, Time)>,
+    pub next_call: u64,
+    pub next_stream: u64,
+    pub next_ask: u64,
+    pub next_connection: u64,
+    pub next_version: u64,
+}
+
+/// A client's request in flight.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    pub id: RequestId,
+    pub stream: StreamNo,
+    /// The node that runs it.
+    pub owner: NodeId,
+    /// Its messages go to a standalone stream because its own connection gets nothing but the answer.
+    pub answer_only: bool,
+}
+
+/// A server's request in flight.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// The call that caused it, if one did.
+    pub call: Option<CallNo>,
+    pub stream: StreamNo,
+    /// The node that waits for the answer.
+    pub owner: NodeId,
+}
+
+/// An append-only log of server messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stream {
+    pub kind: StreamKind,
+    /// The sequence number of the next event. Event 0 is the priming event and is not stored.
+    pub next_seq: u64,
+    /// The connection that reads it, and the node that serves that connection.
+    pub attached: Option<(ConnNo, NodeId)>,
+    /// Everything up to here has been written to some connection.
+    pub delivered: u64,
+    pub finished_at: Option<Time>,
+    /// What it still holds, in order of `seq`.
+    pub entries: VecDeque<Entry>,
+    /// Sum of the entries' sizes.
+    pub bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamKind {
+    /// Carries the answers of one POST. `open` of its calls are not answered yet.
+    Post { open: u32 },
+    /// Carries what belongs to no call.
+    Standalone,
+}
+
+/// One event of a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub seq: u64,
+    pub class: Class,
+    pub size: u32,
+    /// `None` where a store keeps payloads elsewhere.
+    pub payload: Option<Bytes>,
+}
+
+/// What a message is worth when room gets short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// Progress and log messages: dropped first, oldest first.
+    Chatter,
+    /// Other notifications: refused when there is no room, never dropped.
+    Notice,
+    /// A server's request: bounded in number, never dropped.
+    Ask,
+    /// An answer: always taken, never dropped while the session lives.
+    Response,
+}
+
+impl Class {
+    /// The class of a notification, by its method.
+    pub fn of_notification(method: &str) -> Self {
+        match method {
+            "notifications/progress" | "notifications/message" => Self::Chatter,
+            _ => Self::Notice,
+        }
+    }
+}
+
+/// One entry of session state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Value {
+    /// Changes with each write and never comes back, not even after a deletion.
+    pub version: u64,
+    pub bytes: Bytes,
+}
+
+impl Stream {
+    pub fn new(kind: StreamKind) -> Self {
+        Self {
+            kind,
+            next_seq: 1,
+            attached: None,
+            delivered: 0,
+            finished_at: None,
+            entries: VecDeque::new(),
+            bytes: 0,
+        }
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.finished_at.is_none()
+    }
+
+    pub fn last_seq(&self) -> u64 {
+        self.next_seq - 1
+    }
+
+    /// Whether everything it will ever hold has been written to a connection.
+    pub fn is_spent(&self) -> bool {
+        !self.is_open() && self.delivered >= self.last_seq()
+    }
+}

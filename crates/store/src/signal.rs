@@ -1,0 +1,78 @@
+//! Wake-ups: how a node hears that a session it serves has changed.
+
+use std::sync::{Arc, OnceLock};
+
+use steadfast_session::changes::Appended;
+use steadfast_session::{AskNo, CallNo, ConnNo, Facts, Lifecycle, NodeId, SessionId, StreamNo};
+
+/// Something that a node may have to act on. A lost signal may delay, never lose: everything but
+/// [`Signal::Lifecycle`] can also be found by reading.
+#[derive(Debug)]
+pub enum Signal<'a> {
+    /// Streams of a session have news, in the order of the log.
+    News(News<'a>),
+    /// A step in a session's life, reported by the process whose command caused it.
+    Lifecycle { facts: &'a Arc<Facts>, event: Lifecycle },
+}
+
+/// What one command changed that readers and runners must know.
+#[derive(Clone, Copy, Debug)]
+pub struct News<'a> {
+    pub session: SessionId,
+    pub appended: &'a [Appended],
+    pub ended: &'a [StreamNo],
+    pub superseded: &'a [(StreamNo, ConnNo)],
+    pub stopped: &'a [(CallNo, NodeId)],
+    pub withdrawn: &'a [(AskNo, NodeId)],
+}
+
+impl News<'_> {
+    pub fn is_empty(&self) -> bool {
+        self.appended.is_empty()
+            && self.ended.is_empty()
+            && self.superseded.is_empty()
+            && self.stopped.is_empty()
+            && self.withdrawn.is_empty()
+    }
+}
+
+/// Whoever listens. Called after the change is committed, in commit order per session, possibly under a lock of
+/// the store: it must be quick and must not call the store.
+pub trait Subscriber: Send + Sync {
+    fn signal(&self, signal: Signal<'_>);
+}
+
+/// The one place a store reports to.
+#[derive(Default)]
+pub(crate) struct Outlet(OnceLock<Arc<dyn Subscriber>>);
+
+impl Outlet {
+    /// The first subscriber stays; a store serves one node.
+    pub(crate) fn set(&self, subscriber: Arc<dyn Subscriber>) {
+        let _ = self.0.set(subscriber);
+    }
+
+    pub(crate) fn publish(&self, facts: &Arc<Facts>, changes: &steadfast_session::Changes) {
+        let Some(subscriber) = self.0.get() else { return };
+        let news = News {
+            session: facts.id,
+            appended: &changes.appended,
+            ended: &changes.ended,
+            superseded: &changes.superseded,
+            stopped: &changes.stopped,
+            withdrawn: &changes.withdrawn,
+        };
+        if !news.is_empty() {
+            subscriber.signal(Signal::News(news));
+        }
+        for event in &changes.lifecycle {
+            subscriber.signal(Signal::Lifecycle { facts, event: *event });
+        }
+    }
+}
+
+impl std::fmt::Debug for Outlet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Outlet")
+    }
+}

@@ -1,0 +1,105 @@
+//! What every store can do.
+
+use std::sync::Arc;
+
+use steadfast_session::{
+    Command, Facts, Limit, NodeId, Outcome, Read, Rules, SessionId, Step, StreamNo, Time,
+};
+
+use crate::error::StoreError;
+use crate::reply::Reply;
+use crate::signal::Subscriber;
+
+/// Where sessions live. One call is one atomic step; on every store its outcomes are those of
+/// [`steadfast_session::Session`].
+pub trait Store: Send + Sync + 'static {
+    /// The rules that this store applies.
+    fn rules(&self) -> &Rules;
+
+    /// Opens a session under `facts.id`, at `facts.opened_at`.
+    fn open(&self, facts: Facts) -> Reply<Opened>;
+
+    /// Applies one command. A session that does not exist gives the command's `NoSession` outcome.
+    fn apply(&self, session: SessionId, command: Command, now: Time) -> Reply<Outcome>;
+
+    /// Reads a stream after a position. Works for a while on a session that has closed, so that connections can
+    /// write its last events.
+    fn read(&self, session: SessionId, stream: StreamNo, after: u64, budget: u64) -> Reply<Read>;
+
+    /// What never changes about a session, or `None` if it does not exist or has closed.
+    fn facts(&self, session: SessionId) -> Reply<Option<Arc<Facts>>>;
+
+    /// Does what time has brought about in up to `batch` sessions. Gives the number that were due, so that a
+    /// caller knows to come back for more.
+    fn sweep(&self, now: Time, batch: usize) -> Reply<usize>;
+
+    /// Announces a node. It counts as alive until it leaves or its process ends.
+    fn join(&self, node: NodeId, now: Time) -> Reply<()>;
+
+    /// Fails everything that nodes left behind that are gone. Gives how many nodes those were.
+    fn bury_dead_nodes(&self, now: Time) -> Reply<usize>;
+
+    /// A node goes in good order: whatever it still holds is failed at once.
+    fn leave(&self, node: NodeId, now: Time) -> Reply<()>;
+
+    /// Says who hears of changes. To be called once, before the first command.
+    fn subscribe(&self, subscriber: Arc<dyn Subscriber>);
+
+    fn usage(&self) -> Reply<Usage>;
+}
+
+/// What came of [`Store::open`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Opened {
+    Opened(Arc<Facts>),
+    /// The id is taken. With 192 random bits that means a broken source of randomness.
+    Taken,
+    OverLimit(Limit),
+}
+
+/// How much a store holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub sessions: u64,
+    pub bytes: u64,
+}
+
+/// Commands with the type of their outcome.
+pub trait StoreExt: Store {
+    fn run<S: Step + Send + 'static>(
+        &self,
+        session: SessionId,
+        step: S,
+        now: Time,
+    ) -> impl Future<Output = Result<S::Outcome, StoreError>> + Send {
+        let reply = self.apply(session, step.into_command(), now);
+        async move {
+            S::outcome(reply.await?)
+                .ok_or_else(|| StoreError::Corrupt("an outcome of another command".into()))
+        }
+    }
+}
+
+impl<T: Store + ?Sized> StoreExt for T {}
+
+/// The outcome of a command on a session that does not exist.
+pub(crate) fn no_session(command: &Command) -> Outcome {
+    use steadfast_session::command as c;
+    match command {
+        Command::Touch(_) => Outcome::Touch(c::Touched::NoSession),
+        Command::Close(_) => Outcome::Close(c::Closed::NoSession),
+        Command::Begin(_) => Outcome::Begin(c::Begun::NoSession),
+        Command::Append(_) => Outcome::Append(c::AppendOutcome::NoSession),
+        Command::Finish(_) => Outcome::Finish(c::Finished::NoSession),
+        Command::Cancel(_) => Outcome::Cancel(c::Cancelled::NoSession),
+        Command::FailNode(_) => Outcome::FailNode(c::NodeFailed::NoSession),
+        Command::OpenAsk(_) => Outcome::OpenAsk(c::AskOpened::NoSession),
+        Command::Answer(_) => Outcome::Answer(c::Answered::NoSession),
+        Command::Withdraw(_) => Outcome::Withdraw(c::Withdrawn::NoSession),
+        Command::Attach(_) => Outcome::Attach(c::Attached::NoSession),
+        Command::Detach(_) => Outcome::Detach(c::Detached::NoSession),
+        Command::PutState(_) => Outcome::PutState(c::StatePut::NoSession),
+        Command::GetState(_) => Outcome::GetState(c::StateGot::NoSession),
+        Command::Sweep(_) => Outcome::Sweep(c::Swept::Remove),
+    }
+}
