@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::changes::Changes;
 use crate::command::{Answered, AskOpened, OpenAsk, Target, Withdrawn};
-use crate::ids::{AskNo, CallNo, Time};
+use crate::ids::{AskNo, Time};
 use crate::limits::{Limit, Rules};
 use crate::session::Session;
 use crate::tables::{Ask, Class};
@@ -75,16 +75,17 @@ impl Session {
             r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":"{}"}}}}"#,
             ask.wire_id()
         );
-        self.push(stream, Class::Notice, Bytes::from(payload), &rules.limits, changes);
+        self.push(stream, Class::Ask, Bytes::from(payload), &rules.limits, changes);
         Withdrawn::Withdrawn
     }
 
-    pub(crate) fn withdraw_asks_of(&mut self, call: CallNo, rules: &Rules, changes: &mut Changes) {
-        if self.asks.is_empty() {
-            return;
-        }
-        let asks: Vec<AskNo> =
-            self.asks.iter().filter(|(_, ask)| ask.call == Some(call)).map(|(no, _)| *no).collect();
+    pub(crate) fn withdraw_asks(
+        &mut self,
+        chosen: impl Fn(&Ask) -> bool,
+        rules: &Rules,
+        changes: &mut Changes,
+    ) {
+        let asks: Vec<AskNo> = self.asks.iter().filter(|(_, ask)| chosen(ask)).map(|(no, _)| *no).collect();
         for ask in asks {
             self.withdraw(ask, rules, changes);
         }

@@ -57,12 +57,12 @@ impl Session {
         if self.streams.values().filter(|stream| standalone(stream)).count()
             >= rules.limits.standalone_streams
         {
-            let deserted = self
+            // What waits in a deserted stream must not be lost: its next reader gets it.
+            return self
                 .streams
                 .iter()
-                .find(|(no, stream)| **no != first && standalone(stream) && stream.attached.is_none())
-                .map(|(no, _)| *no)?;
-            self.remove_stream(deserted, changes);
+                .find(|(_, stream)| standalone(stream) && stream.attached.is_none())
+                .map(|(no, _)| *no);
         }
         let no = StreamNo(self.meta.next_stream);
         self.meta.next_stream += 1;

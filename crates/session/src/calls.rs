@@ -18,13 +18,19 @@ impl Session {
         if !self.is_open() {
             return Begun::NoSession;
         }
+        if command.again
+            && let Some(begun) = self.begun_before(&command)
+        {
+            return begun;
+        }
         for stream in &command.delivered {
-            self.mark_delivered(*stream, u64::MAX, changes);
+            // An open stream has no last event that could have been written.
+            if self.streams.get(stream).is_some_and(|stream| !stream.is_open()) {
+                self.mark_delivered(*stream, u64::MAX, changes);
+            }
         }
         self.evict_spent(&rules.limits, changes);
-        if command.duplicates == Duplicates::Reject
-            && let Some(id) = self.duplicate(&command.ids)
-        {
+        if let Some(id) = self.duplicate(&command.ids, command.duplicates) {
             return Begun::Duplicate(id);
         }
         if let Some(limit) = self.no_room_for(command.ids.len(), rules) {
@@ -47,17 +53,32 @@ impl Session {
         for (i, id) in command.ids.into_iter().enumerate() {
             let no = CallNo(first.0 + i as u64);
             self.by_id.insert((id.clone(), no));
-            self.calls
-                .insert(no, Call { id, stream, owner: command.owner, answer_only: command.answer_only });
+            let Begin { owner, attempt, answer_only, .. } = command;
+            self.calls.insert(no, Call { id, stream, owner, attempt, answer_only });
             changes.calls.push(no);
         }
         changes.meta = true;
         Begun::Begun { stream, first, connection }
     }
 
-    fn duplicate(&self, ids: &[RequestId]) -> Option<RequestId> {
+    /// What the first of two equal commands came to, as long as its calls are in flight. Only their owner can
+    /// answer them, and it has not: it does not know of them yet.
+    fn begun_before(&self, command: &Begin) -> Option<Begun> {
+        let of_this = |call: &Call| call.owner == command.owner && call.attempt == command.attempt;
+        let (no, call) = self.calls.iter().find(|(_, call)| of_this(call))?;
+        // Calls in front of it may have been cancelled since.
+        let place = command.ids.iter().position(|id| *id == call.id)?;
+        let first = CallNo(no.0.checked_sub(place as u64)?);
+        let (connection, _) = self.streams.get(&call.stream)?.attached?;
+        Some(Begun::Begun { stream: call.stream, first, connection })
+    }
+
+    /// The first id that cannot be taken. Inside one POST an id is never taken twice: its answers share a stream,
+    /// so the client could not tell them apart.
+    fn duplicate(&self, ids: &[RequestId], duplicates: Duplicates) -> Option<RequestId> {
         let mut seen = BTreeSet::new();
-        ids.iter().find(|id| !seen.insert(*id) || self.in_flight(id).next().is_some()).cloned()
+        let taken = |id| duplicates == Duplicates::Reject && self.in_flight(id).next().is_some();
+        ids.iter().find(|id| !seen.insert(*id) || taken(id)).cloned()
     }
 
     fn in_flight(&self, id: &RequestId) -> impl Iterator<Item = CallNo> {
@@ -69,7 +90,7 @@ impl Session {
         let limits = &rules.limits;
         if self.calls.len() + calls > limits.calls {
             Some(Limit::Calls)
-        } else if self.streams.len() - self.spent_count >= limits.streams {
+        } else if self.streams.len() - self.spent.len() >= limits.streams {
             Some(Limit::Streams)
         } else if self.bytes > limits.session_bytes {
             Some(Limit::SessionBytes)
@@ -138,6 +159,11 @@ impl Session {
             "The server process that ran this call is gone. Whether the call took effect is not known.";
         let calls =
             self.fail_calls(|call| call.owner == node, "outcome_unknown", message, now, rules, changes);
+        self.withdraw_asks(|ask| ask.owner == node, rules, changes);
+        if calls > 0 {
+            // A call may have run for longer than the idle time: its client must get the chance to read the error.
+            self.mark_active(now, rules, changes);
+        }
         self.detach_node(node, now, changes);
         NodeFailed::Failed { calls }
     }
@@ -176,7 +202,7 @@ impl Session {
         rules: &Rules,
         changes: &mut Changes,
     ) -> Option<(StreamNo, u64)> {
-        self.withdraw_asks_of(no, rules, changes);
+        self.withdraw_asks(|ask| ask.call == Some(no), rules, changes);
         let call = self.calls.remove(&no)?;
         changes.calls.push(no);
         self.by_id.remove(&(call.id, no));

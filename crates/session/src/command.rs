@@ -84,6 +84,10 @@ pub enum Closed {
 pub struct Begin {
     pub ids: Vec<RequestId>,
     pub owner: NodeId,
+    /// A name for this command, never used twice by its owner.
+    pub attempt: u64,
+    /// The same command was sent before and its outcome is not known: if it took effect, say so again.
+    pub again: bool,
     pub duplicates: Duplicates,
     /// The connection gets nothing but the answer, so other messages go to a standalone stream.
     pub answer_only: bool,

@@ -36,8 +36,7 @@ impl Session {
     }
 
     fn next_forgotten(&self, rules: &Rules) -> Option<Time> {
-        let finished = self.finished.iter().find_map(|no| self.streams.get(no)).and_then(|s| s.finished_at);
-        finished.map(|at| at.plus(rules.timing.retention))
+        self.finished.first().map(|(at, _)| at.plus(rules.timing.retention))
     }
 
     pub(crate) fn sweep(&mut self, now: Time, rules: &Rules, changes: &mut Changes) -> Swept {
@@ -55,18 +54,11 @@ impl Session {
     }
 
     fn forget_finished(&mut self, now: Time, rules: &Rules, changes: &mut Changes) {
-        while let Some(&no) = self.finished.front() {
-            match self.streams.get(&no).and_then(|stream| stream.finished_at) {
-                Some(at) if now < at.plus(rules.timing.retention) => return,
-                _ => {
-                    self.finished.pop_front();
-                    self.remove_stream(no, changes);
-                }
-            }
+        while let Some(&(at, no)) = self.finished.first()
+            && now >= at.plus(rules.timing.retention)
+        {
+            self.remove_stream(no, changes);
         }
-        // The names of removed streams must not pile up.
-        let streams = &self.streams;
-        self.spent.retain(|no| streams.contains_key(no));
     }
 
     /// Standalone streams, for tests and tools.

@@ -7,7 +7,7 @@ use crate::command::{Append, AppendOutcome, Target};
 use crate::ids::{StreamNo, Time};
 use crate::limits::{Limits, Rules};
 use crate::session::Session;
-use crate::tables::{Class, Entry, Stream, StreamKind};
+use crate::tables::{Class, Entry, Meta, Stream, StreamKind};
 
 /// What an event costs beyond its payload: its place in the index, its row, its framing.
 const EVENT_OVERHEAD: u64 = 64;
@@ -88,10 +88,7 @@ impl Session {
         let stream = self.streams.get_mut(&no)?;
         let size = payload.len() as u64 + EVENT_OVERHEAD;
         let before = stream.bytes;
-        if class < Class::Ask && stream.bytes + size > limits.stream_bytes {
-            make_room(stream, no, size, limits, changes);
-        }
-        let fits = class >= Class::Ask || stream.bytes + size <= limits.stream_bytes;
+        let fits = class >= Class::Ask || make_room(stream, no, size, limits, changes);
         self.bytes -= before - stream.bytes;
         if !fits && class != Class::Chatter {
             return None;
@@ -120,10 +117,9 @@ impl Session {
         if stream.attached.is_some() {
             self.attached -= 1;
         }
-        self.finished.push_back(no);
+        self.finished.insert((now, no));
         if stream.is_spent() {
-            self.spent.push_back(no);
-            self.spent_count += 1;
+            self.spent.insert((now, no));
         }
         changes.streams.push(no);
         changes.ended.push(no);
@@ -136,21 +132,20 @@ impl Session {
         if through <= stream.delivered {
             return;
         }
-        let was_spent = stream.is_spent();
         stream.delivered = through;
         changes.streams.push(no);
-        if stream.is_spent() && !was_spent {
-            self.spent.push_back(no);
-            self.spent_count += 1;
+        if let Some(at) = stream.finished_at
+            && stream.is_spent()
+        {
+            self.spent.insert((at, no));
         }
     }
 
     /// Removes finished streams that have been written out, oldest first, until the bounds hold.
     pub(crate) fn evict_spent(&mut self, limits: &Limits, changes: &mut Changes) {
-        while self.spent_count > limits.delivered_streams
-            || (self.spent_count > 0 && self.bytes > limits.session_bytes)
+        while let Some(&(_, no)) = self.spent.first()
+            && (self.spent.len() > limits.delivered_streams || self.bytes > limits.session_bytes)
         {
-            let Some(no) = self.spent.pop_front() else { return };
             self.remove_stream(no, changes);
         }
     }
@@ -161,27 +156,43 @@ impl Session {
         if stream.is_open() && stream.attached.is_some() {
             self.attached -= 1;
         }
-        if stream.is_spent() {
-            self.spent_count -= 1;
+        if let Some(at) = stream.finished_at {
+            self.finished.remove(&(at, no));
+            self.spent.remove(&(at, no));
         }
         changes.streams.push(no);
     }
 
     /// Reads on after a position, at most about `budget` bytes but always at least one event.
     pub fn read(&self, stream: StreamNo, after: u64, budget: u64) -> Read {
-        let Some(log) = self.streams.get(&stream) else {
-            return if stream.0 < self.meta.next_stream && stream != StreamNo::FIRST_STANDALONE {
-                Read::Gone
-            } else {
-                Read::UnknownEvent
-            };
-        };
-        if after > log.last_seq() {
+        match self.streams.get(&stream) {
+            Some(log) => log.read(after, budget),
+            None => self.meta.read_absent(stream),
+        }
+    }
+}
+
+impl Meta {
+    /// What a reader finds in place of a stream that is not there.
+    pub fn read_absent(&self, stream: StreamNo) -> Read {
+        if stream.0 < self.next_stream && stream != StreamNo::FIRST_STANDALONE {
+            Read::Gone
+        } else {
+            Read::UnknownEvent
+        }
+    }
+}
+
+impl Stream {
+    /// Reads on after a position. A store that keeps the entries elsewhere may hold here those after the
+    /// position only, and of these no more than one beyond the budget.
+    pub fn read(&self, after: u64, budget: u64) -> Read {
+        if after > self.last_seq() {
             return Read::UnknownEvent;
         }
-        let from = log.entries.partition_point(|entry| entry.seq <= after);
+        let from = self.entries.partition_point(|entry| entry.seq <= after);
         let mut size = 0;
-        let entries: Vec<Entry> = log
+        let entries: Vec<Entry> = self
             .entries
             .range(from..)
             .take_while(|entry| {
@@ -191,31 +202,41 @@ impl Session {
             })
             .cloned()
             .collect();
-        let complete = from + entries.len() == log.entries.len();
+        let complete = from + entries.len() == self.entries.len();
         let through = match entries.last() {
             Some(last) if !complete => last.seq,
-            _ => log.last_seq(),
+            _ => self.last_seq(),
         };
         let missing = through - after - entries.len() as u64;
-        Read::Slice(Slice { entries, missing, through, ended: complete && !log.is_open() })
+        Read::Slice(Slice { entries, missing, through, ended: complete && !self.is_open() })
     }
 }
 
-/// Drops the oldest progress and log messages until `size` more bytes fit, or none is left; on a standalone
-/// stream also what has been written out already, which nobody but a resuming client could miss.
-fn make_room(stream: &mut Stream, no: StreamNo, size: u64, limits: &Limits, changes: &mut Changes) {
+/// Drops the oldest progress and log messages until `size` more bytes fit; on a standalone stream also what has
+/// been written out already, which nobody but a resuming client could miss. Drops nothing if that is not enough.
+fn make_room(stream: &mut Stream, no: StreamNo, size: u64, limits: &Limits, changes: &mut Changes) -> bool {
+    let excess = (stream.bytes + size).saturating_sub(limits.stream_bytes);
     let delivered = if stream.kind == StreamKind::Standalone { stream.delivered } else { 0 };
-    let mut i = 0;
-    while stream.bytes + size > limits.stream_bytes && i < stream.entries.len() {
-        let entry = &stream.entries[i];
-        let droppable =
-            entry.class == Class::Chatter || (entry.class == Class::Notice && entry.seq <= delivered);
-        if !droppable {
-            i += 1;
-            continue;
+    let droppable = |entry: &&Entry| {
+        entry.class == Class::Chatter || (entry.class == Class::Notice && entry.seq <= delivered)
+    };
+    let mut freed = 0;
+    let mut victims = Vec::new();
+    for entry in stream.entries.iter().filter(droppable) {
+        if freed >= excess {
+            break;
         }
-        stream.bytes -= u64::from(entry.size);
-        changes.dropped.push((no, entry.seq));
-        stream.entries.remove(i);
+        freed += u64::from(entry.size);
+        victims.push(entry.seq);
     }
+    if freed < excess {
+        return false;
+    }
+    stream.bytes -= freed;
+    for seq in victims {
+        let at = stream.entries.partition_point(|entry| entry.seq < seq);
+        stream.entries.remove(at);
+        changes.dropped.push((no, seq));
+    }
+    true
 }

@@ -1,6 +1,6 @@
 //! The session itself: its tables, and the one way to change them.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use steadfast_wire::RequestId;
@@ -26,12 +26,10 @@ pub struct Session {
     pub(crate) by_id: BTreeSet<(RequestId, CallNo)>,
     /// Open streams with a connection.
     pub(crate) attached: usize,
-    /// Finished streams, in the order in which they finished.
-    pub(crate) finished: VecDeque<StreamNo>,
-    /// Finished streams whose answer was written out, in that order. May name streams that are gone.
-    pub(crate) spent: VecDeque<StreamNo>,
-    /// How many of the finished streams are spent.
-    pub(crate) spent_count: usize,
+    /// Finished streams, by the time at which they finished.
+    pub(crate) finished: BTreeSet<(Time, StreamNo)>,
+    /// Those of them whose answer was written out.
+    pub(crate) spent: BTreeSet<(Time, StreamNo)>,
     /// Bytes in all streams.
     pub(crate) bytes: u64,
     pub(crate) state_bytes: u64,
@@ -57,14 +55,11 @@ impl Session {
         let by_id = calls.iter().map(|(no, call)| (call.id.clone(), *no)).collect();
         let attached =
             streams.values().filter(|stream| stream.is_open() && stream.attached.is_some()).count();
-        let mut by_finish: Vec<_> =
+        let finished: BTreeSet<_> =
             streams.iter().filter_map(|(no, stream)| stream.finished_at.map(|at| (at, *no))).collect();
-        by_finish.sort_unstable();
-        let finished: VecDeque<_> = by_finish.into_iter().map(|(_, no)| no).collect();
-        let spent: VecDeque<_> = finished.iter().copied().filter(|no| streams[no].is_spent()).collect();
+        let spent = finished.iter().copied().filter(|(_, no)| streams[no].is_spent()).collect();
         let bytes = streams.values().map(|stream| stream.bytes).sum();
         let state_bytes = state.iter().map(|(key, value)| (key.len() + value.bytes.len()) as u64).sum();
-        let spent_count = spent.len();
         Self {
             facts,
             meta,
@@ -76,7 +71,6 @@ impl Session {
             attached,
             finished,
             spent,
-            spent_count,
             bytes,
             state_bytes,
         }
@@ -136,9 +130,16 @@ impl Session {
         self.meta.closed.is_none()
     }
 
+    /// Bytes of its state, keys and values together.
+    pub fn state_bytes(&self) -> u64 {
+        self.state_bytes
+    }
+
     /// Forgets the payloads of a stream's entries, for stores that keep them elsewhere.
     pub fn shed_payloads(&mut self, stream: StreamNo) {
-        for entry in self.streams.get_mut(&stream).into_iter().flat_map(|stream| &mut stream.entries) {
+        let Some(stream) = self.streams.get_mut(&stream) else { return };
+        // What lies before a shed entry was shed with it, so this costs no more than what is new.
+        for entry in stream.entries.iter_mut().rev().take_while(|entry| entry.payload.is_some()) {
             entry.payload = None;
         }
     }

@@ -26,8 +26,9 @@ impl Session {
         let old = current.map_or(0, |value| cost(value.bytes.len()));
         let new = command.value.as_ref().map_or(0, |bytes| cost(bytes.len()));
         let limits = &rules.limits;
-        let one_more = current.is_none() && self.state.len() >= limits.state_entries;
-        if new > old && (one_more || self.state_bytes - old + new > limits.state_bytes) {
+        let one_too_many =
+            current.is_none() && command.value.is_some() && self.state.len() >= limits.state_entries;
+        if one_too_many || (new > old && self.state_bytes - old + new > limits.state_bytes) {
             return StatePut::OverLimit(Limit::State);
         }
         self.state_bytes = self.state_bytes - old + new;

@@ -42,6 +42,8 @@ pub struct Call {
     pub stream: StreamNo,
     /// The node that runs it.
     pub owner: NodeId,
+    /// The owner's name for the command that began it, so that it can ask again after an unknown outcome.
+    pub attempt: u64,
     /// Its messages go to a standalone stream because its own connection gets nothing but the answer.
     pub answer_only: bool,
 }
@@ -98,7 +100,7 @@ pub enum Class {
     Chatter,
     /// Other notifications: refused when there is no room, never dropped.
     Notice,
-    /// A server's request: bounded in number, never dropped.
+    /// A server's request, or its withdrawal: bounded in number, never dropped.
     Ask,
     /// An answer: always taken, never dropped while the session lives.
     Response,

@@ -42,6 +42,12 @@ pub trait Store: Send + Sync + 'static {
     /// A node goes in good order: whatever it still holds is failed at once.
     fn leave(&self, node: NodeId, now: Time) -> Reply<()>;
 
+    /// How often a waiting reader looks for changes that other processes made. `None` where every change is
+    /// signalled because there is no other process.
+    fn poll_interval(&self) -> Option<std::time::Duration> {
+        None
+    }
+
     /// Says who hears of changes. To be called once, before the first command.
     fn subscribe(&self, subscriber: Arc<dyn Subscriber>);
 

@@ -1,0 +1,75 @@
+//! What answers calls: an in-process handler, an HTTP upstream, a child process.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use steadfast_session::Facts;
+use steadfast_wire::rpc::ErrorObject;
+use steadfast_wire::{RequestId, Revision};
+
+use crate::calls::CallHandle;
+use crate::handle::SessionHandle;
+
+pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// A message of the client on its way to the backend.
+#[derive(Clone, Debug)]
+pub struct Incoming {
+    pub method: String,
+    /// The JSON text of `params`.
+    pub params: Option<Bytes>,
+    /// The HTTP request that carried it, without its body.
+    pub http: Arc<http::request::Parts>,
+}
+
+/// A backend's answer to `initialize`.
+#[derive(Clone, Debug)]
+pub struct Welcome {
+    /// The JSON text of the result.
+    pub result: Bytes,
+    pub revision: Revision,
+}
+
+/// What answers calls.
+///
+/// The engine calls it without holding any lock, gives each call exactly one answer whatever the backend does
+/// (including panic), and tells it of each session's end.
+pub trait Backend: Send + Sync + 'static {
+    /// Answers `initialize` for the session that `facts` describe. The session exists only if this succeeds;
+    /// `facts.revision` is what was negotiated, and the backend may settle for another.
+    fn initialize(&self, facts: Arc<Facts>, request: Incoming) -> BoxFuture<Result<Welcome, ErrorObject>>;
+
+    /// Answers a call with the JSON text of its result.
+    fn call(&self, call: CallHandle, request: Incoming) -> BoxFuture<Result<Bytes, ErrorObject>>;
+
+    /// Takes a notification.
+    fn notify(&self, session: SessionHandle, notification: Incoming) -> BoxFuture<()>;
+
+    /// A session that was opened elsewhere is served here from now on.
+    fn restored(&self, facts: &Arc<Facts>) {
+        let _ = facts;
+    }
+
+    /// A session has ended. Its calls have been cancelled.
+    fn closed(&self, facts: &Arc<Facts>) {
+        let _ = facts;
+    }
+}
+
+/// The JSON text of a response.
+pub(crate) fn response(id: &RequestId, result: &Result<Bytes, ErrorObject>) -> Bytes {
+    match result {
+        Ok(result) => {
+            let mut message = Vec::with_capacity(result.len() + 48);
+            message.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
+            message.extend_from_slice(id.to_string().as_bytes());
+            message.extend_from_slice(br#","result":"#);
+            message.extend_from_slice(result);
+            message.push(b'}');
+            message.into()
+        }
+        Err(error) => error.to_message(Some(id)).into(),
+    }
+}

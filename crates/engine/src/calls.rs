@@ -1,0 +1,181 @@
+//! Running calls: each ends in exactly one answer.
+
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use steadfast_session::command::{Append, AppendOutcome, Finish, Finished, Target};
+use steadfast_session::{CallNo, Class};
+use steadfast_store::{StoreError, StoreExt};
+use steadfast_wire::RequestId;
+use steadfast_wire::rpc::ErrorObject;
+use tokio_util::sync::CancellationToken;
+
+use crate::backend::{Incoming, response};
+use crate::engine::Engine;
+use crate::handle::SessionHandle;
+use crate::live::{LiveSession, Running};
+use crate::refusal::Refusal;
+
+/// How long a cancelled backend may take to wind down before its future is dropped.
+const WIND_DOWN: Duration = Duration::from_secs(10);
+
+/// A call that this node runs, as its backend sees it.
+#[derive(Clone, Debug)]
+pub struct CallHandle {
+    engine: Arc<Engine>,
+    session: Arc<LiveSession>,
+    no: CallNo,
+    running: Running,
+}
+
+impl CallHandle {
+    pub(crate) fn new(engine: Arc<Engine>, session: &Arc<LiveSession>, no: CallNo, running: Running) -> Self {
+        Self { engine, session: Arc::clone(session), no, running }
+    }
+
+    /// The id that the client gave it.
+    pub fn id(&self) -> &RequestId {
+        &self.running.id
+    }
+
+    /// Cancelled when the client cancels, the deadline passes, or the session ends.
+    pub fn cancelled(&self) -> &CancellationToken {
+        &self.running.cancel
+    }
+
+    pub fn session(&self) -> SessionHandle {
+        self.engine.handle(&self.session)
+    }
+
+    /// Sends a notification on this call's stream.
+    pub async fn notify(&self, class: Class, payload: Bytes) -> Result<(), Refusal> {
+        self.engine.append(&self.session, Target::Call(self.no), class, payload).await
+    }
+
+    /// Sends a request on this call's stream and waits for the client's answer: the JSON text of its response
+    /// message. `rest` is the request's JSON text from `"method"` on.
+    pub async fn ask(&self, rest: Bytes) -> Result<Bytes, Refusal> {
+        self.engine.ask(&self.session, Target::Call(self.no), rest).await
+    }
+}
+
+impl Engine {
+    /// Runs a call to its end, whatever happens to the connection. A backend that answers at once does so before
+    /// this returns, without a task of its own.
+    pub async fn run(&self, call: CallHandle, request: Incoming) {
+        self.running.fetch_add(1, Ordering::AcqRel);
+        let mut work: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(self.arc().run_to_end(call, request));
+        let first = std::future::poll_fn(|context| Poll::Ready(work.as_mut().poll(context).is_ready())).await;
+        if !first {
+            self.spawn(work);
+        }
+    }
+
+    async fn run_to_end(self: Arc<Self>, call: CallHandle, request: Incoming) {
+        let work = catch_panic(self.backend().call(call.clone(), request));
+        let answer = match unless_cancelled(work, &call.running.cancel).await {
+            Some(answer) => answer.and_then(|answer| answer),
+            None => Err(ErrorObject::internal("cancelled", "The call was cancelled.", true)),
+        };
+        let payload = response(&call.running.id, &answer);
+        self.finish(&call.session, call.no, payload).await;
+        self.running.fetch_sub(1, Ordering::AcqRel);
+        self.call_ended.notify_waiters();
+    }
+
+    /// Answers a call, once. Offering the same answer again is safe, so an outcome that is not known is resolved
+    /// by asking again.
+    pub(crate) async fn finish(&self, session: &Arc<LiveSession>, no: CallNo, payload: Bytes) {
+        let mut waited = Duration::ZERO;
+        let mut pause = Duration::from_millis(20);
+        loop {
+            let finish = Finish { call: no, payload: payload.clone() };
+            match self.store().run(session.id(), finish, self.now()).await {
+                Ok(Finished::Finished { .. } | Finished::AlreadyFinished) => break,
+                Ok(Finished::NoSession) => {
+                    self.lost(session);
+                    break;
+                }
+                Err(error) if waited >= self.options().finish_patience => {
+                    tracing::error!(session = %session.id().short(), %error, "an answer could not be stored");
+                    if let Some(call) = session.finished(no)
+                        && let Some(tail) = session.tail(call.stream)
+                    {
+                        tail.deliver_unlogged(payload);
+                    }
+                    return;
+                }
+                Err(StoreError::Unavailable(_) | StoreError::Unknown(_) | StoreError::Corrupt(_)) => {
+                    tokio::time::sleep(pause).await;
+                    waited += pause;
+                    pause = (pause * 2).min(Duration::from_secs(2));
+                }
+            }
+        }
+        if let Some(call) = session.finished(no) {
+            call.cancel.cancel();
+        }
+    }
+
+    /// Answers a call with an explicit error in place of its backend.
+    pub(crate) async fn fail(&self, session: &Arc<LiveSession>, no: CallNo, call: &Running, error: &ErrorObject) {
+        self.finish(session, no, error.to_message(Some(&call.id)).into()).await;
+    }
+
+    pub(crate) async fn append(
+        &self,
+        session: &Arc<LiveSession>,
+        target: Target,
+        class: Class,
+        payload: Bytes,
+    ) -> Result<(), Refusal> {
+        match self.store().run(session.id(), Append { target, class, payload }, self.now()).await? {
+            AppendOutcome::Appended { .. } => Ok(()),
+            AppendOutcome::Full => Err(Refusal::OverLimit(steadfast_session::Limit::StreamBytes)),
+            AppendOutcome::NoSession => Err(self.lost(session)),
+        }
+    }
+}
+
+/// `None` if the work was cancelled and did not wind down in time.
+async fn unless_cancelled<T>(work: impl Future<Output = T>, cancel: &CancellationToken) -> Option<T> {
+    let mut work = pin!(work);
+    tokio::select! {
+        biased;
+        done = &mut work => return Some(done),
+        () = cancel.cancelled() => {}
+    }
+    tokio::time::timeout(WIND_DOWN, work).await.ok()
+}
+
+/// Turns a panic of the backend into an error that a client can read. The panic itself is logged.
+pub(crate) async fn catch_panic<T>(work: impl Future<Output = T>) -> Result<T, ErrorObject> {
+    struct Guarded<F>(F);
+    impl<F: Future + Unpin> Future for Guarded<F> {
+        type Output = Result<F::Output, String>;
+        fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+            // The work is dropped after a panic and never polled again, so nobody sees what it left half done.
+            let poll = std::panic::catch_unwind(AssertUnwindSafe(|| Pin::new(&mut self.0).poll(context)));
+            match poll {
+                Ok(poll) => poll.map(Ok),
+                Err(panic) => Poll::Ready(Err(panic_text(&*panic))),
+            }
+        }
+    }
+    Guarded(pin!(work)).await.map_err(|panic| {
+        tracing::error!(%panic, "the handler panicked");
+        ErrorObject::internal("handler_panicked", "The server's handler failed while it worked on this request.", false)
+    })
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("(no message)").to_owned()
+}

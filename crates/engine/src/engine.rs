@@ -1,0 +1,355 @@
+//! The node: opens sessions, takes calls, attaches connections.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::{Arc, Weak};
+
+use bytes::Bytes;
+use steadfast_session::command::{
+    Attach, Attached, Begin, Begun, Cancel, Cancelled, Close, Closed, Detach, Position, Touch, Touched,
+};
+use steadfast_session::{CloseReason, Facts, NodeId, Principal, SessionId, Time};
+use steadfast_store::{Opened, Store, StoreError, StoreExt};
+use steadfast_wire::rpc::ErrorObject;
+use steadfast_wire::{EventId, RequestId, Revision};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::backend::{Backend, Incoming, Welcome};
+use crate::calls::{CallHandle, catch_panic};
+use crate::clock::Clock;
+use crate::cursor::Cursor;
+use crate::entropy::Entropy;
+use crate::handle::SessionHandle;
+use crate::listener::{Listener, Listeners, SessionEventKind};
+use crate::live::{Known, LiveSession, LiveSessions, Running};
+use crate::options::Options;
+use crate::refusal::Refusal;
+use crate::signals::Signals;
+use crate::tail::Tail;
+
+/// How often a command whose outcome is unknown is sent again before the client is told to.
+const BEGIN_ATTEMPTS: usize = 3;
+
+/// One node. It owns no session: it runs calls and serves connections, and the store decides.
+pub struct Engine {
+    store: Arc<dyn Store>,
+    backend: Arc<dyn Backend>,
+    clock: Arc<dyn Clock>,
+    entropy: Arc<dyn Entropy>,
+    options: Options,
+    node: NodeId,
+    pub(crate) live: LiveSessions,
+    pub(crate) listeners: Listeners,
+    pub(crate) draining: AtomicBool,
+    /// Calls that run here.
+    pub(crate) running: AtomicUsize,
+    /// Signalled whenever a call has ended.
+    pub(crate) call_ended: Notify,
+    attempts: AtomicU64,
+    runtime: tokio::runtime::Handle,
+    me: Weak<Self>,
+}
+
+/// What came of a POST with calls.
+#[derive(Debug)]
+pub struct Posted {
+    /// The connection that reads the answers.
+    pub cursor: Cursor,
+    /// One for each id, in order. Each has to be given to [`Engine::run`].
+    pub calls: Vec<CallHandle>,
+}
+
+/// Why a session could not be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OpenError {
+    Refused(Refusal),
+    /// The backend answered `initialize` with an error.
+    Backend(ErrorObject),
+}
+
+impl Engine {
+    /// Starts a node: announces it to the store, takes care of what dead nodes left, and starts the sweeper.
+    pub async fn start(
+        store: Arc<dyn Store>,
+        backend: Arc<dyn Backend>,
+        clock: Arc<dyn Clock>,
+        entropy: Arc<dyn Entropy>,
+        options: Options,
+        listeners: Vec<Box<dyn Listener>>,
+    ) -> Result<Arc<Self>, StoreError> {
+        let node = entropy.node_id();
+        let listeners = Listeners::start(listeners, options.listener_backlog);
+        let engine = Arc::new_cyclic(|me: &Weak<Self>| Self {
+            store,
+            backend,
+            clock,
+            entropy,
+            options,
+            node,
+            live: LiveSessions::new(),
+            listeners,
+            draining: AtomicBool::new(false),
+            running: AtomicUsize::new(0),
+            call_ended: Notify::new(),
+            attempts: AtomicU64::new(0),
+            runtime: tokio::runtime::Handle::current(),
+            me: me.clone(),
+        });
+        engine.store.subscribe(Arc::new(Signals::new(&engine)));
+        engine.store.join(node, engine.now()).await?;
+        engine.store.bury_dead_nodes(engine.now()).await?;
+        engine.start_sweeper();
+        Ok(engine)
+    }
+
+    /// Opens a session and answers `initialize`: the session's id and the JSON text of the result.
+    pub async fn open(
+        &self,
+        principal: Principal,
+        revision: Revision,
+        request: Incoming,
+    ) -> Result<(SessionId, Bytes), OpenError> {
+        if self.is_draining() {
+            return Err(OpenError::Refused(Refusal::Draining));
+        }
+        let id = self.entropy.session_id();
+        let initialize = request.params.clone().unwrap_or_default();
+        let facts = Facts { id, principal, revision, initialize, opened_at: self.now() };
+        let asked = Arc::new(facts.clone());
+        let answer = catch_panic(self.backend.initialize(Arc::clone(&asked), request)).await;
+        let Welcome { result, revision } = answer.and_then(|answer| answer).map_err(OpenError::Backend)?;
+        let refusal = match self.store.open(Facts { revision, ..facts }).await {
+            Ok(Opened::Opened(_)) => {
+                self.live.note(id);
+                return Ok((id, result));
+            }
+            Ok(Opened::Taken) => Refusal::Store(StoreError::Unavailable("the session id is taken".into())),
+            Ok(Opened::OverLimit(limit)) => Refusal::OverLimit(limit),
+            Err(error) => Refusal::Store(error),
+        };
+        self.backend.closed(&asked);
+        Err(OpenError::Refused(refusal))
+    }
+
+    /// The session with this id, if it is this principal's. A session that this process has never seen is
+    /// rebuilt from the store.
+    pub async fn session(&self, id: SessionId, principal: &Principal) -> Result<Arc<LiveSession>, Refusal> {
+        let session = self.find(id).await?;
+        if session.facts().principal == *principal { Ok(session) } else { Err(Refusal::NoSession) }
+    }
+
+    /// Makes this process ready to serve a session that another one opened. Every request does that by itself;
+    /// calling it beforehand takes the cost off the first request.
+    pub async fn restore(&self, id: SessionId) -> Result<SessionHandle, Refusal> {
+        let session = self.find(id).await?;
+        Ok(self.handle(&session))
+    }
+
+    async fn find(&self, id: SessionId) -> Result<Arc<LiveSession>, Refusal> {
+        let session = match self.live.get(&id) {
+            Some(session) => session,
+            None => {
+                let facts = self.store.facts(id).await?.ok_or(Refusal::NoSession)?;
+                let (session, known) = self.live.enter(&facts);
+                if known == Known::FirstSeen {
+                    self.backend.restored(&facts);
+                    self.listeners.report(&facts, SessionEventKind::Restored);
+                }
+                session
+            }
+        };
+        session.mark_used(self.now());
+        Ok(session)
+    }
+
+    /// Takes the calls of one POST: all or none.
+    pub async fn begin(
+        &self,
+        session: &Arc<LiveSession>,
+        ids: Vec<RequestId>,
+        answer_only: bool,
+    ) -> Result<Posted, Refusal> {
+        if self.is_draining() {
+            return Err(Refusal::Draining);
+        }
+        let delivered = session.beginning();
+        let begun = self.begin_in_store(session, ids.clone(), answer_only, delivered).await;
+        let (stream, first, connection) = match begun {
+            Ok(Begun::Begun { stream, first, connection }) => (stream, first, connection),
+            other => {
+                session.not_begun();
+                return Err(match other {
+                    Ok(Begun::Duplicate(id)) => Refusal::Duplicate(id),
+                    Ok(Begun::OverLimit(limit)) => Refusal::OverLimit(limit),
+                    Ok(_) => self.lost(session),
+                    Err(error) => error.into(),
+                });
+            }
+        };
+        let tail = Arc::new(Tail::of_new_stream(connection, self.options.tail_bytes));
+        let deadline = self.now().plus(self.options.call_deadline);
+        let calls: Vec<_> = (first.0..)
+            .map(steadfast_session::CallNo)
+            .zip(ids)
+            .map(|(no, id)| (no, Running { id, stream, deadline, cancel: CancellationToken::new() }))
+            .collect();
+        session.begun(stream, connection, &tail, &calls);
+        let calls =
+            calls.into_iter().map(|(no, running)| CallHandle::new(self.arc(), session, no, running)).collect();
+        let cursor = Cursor::new(self.arc(), Arc::clone(session), tail, stream, connection, 0);
+        Ok(Posted { cursor, calls })
+    }
+
+    /// An unknown outcome is resolved by asking again, which is safe because the command has a name.
+    async fn begin_in_store(
+        &self,
+        session: &LiveSession,
+        ids: Vec<RequestId>,
+        answer_only: bool,
+        delivered: Vec<steadfast_session::StreamNo>,
+    ) -> Result<Begun, StoreError> {
+        let attempt = self.attempts.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let mut begin = Begin {
+            ids,
+            owner: self.node,
+            attempt,
+            again: false,
+            duplicates: self.options.duplicates,
+            answer_only,
+            delivered,
+        };
+        for _ in 1..BEGIN_ATTEMPTS {
+            match self.store.run(session.id(), begin.clone(), self.now()).await {
+                Err(StoreError::Unknown(_)) => begin.again = true,
+                outcome => return outcome,
+            }
+        }
+        self.store.run(session.id(), begin, self.now()).await
+    }
+
+    /// Attaches a connection: right after an event that the client names, or to a standalone stream.
+    pub async fn attach(&self, session: &Arc<LiveSession>, after: Option<EventId>) -> Result<Cursor, Refusal> {
+        if self.is_draining() {
+            return Err(Refusal::Draining);
+        }
+        let at = match after {
+            Some(id) if id.tag != session.tag() => return Err(Refusal::UnknownEvent),
+            Some(id) => Position::After { stream: steadfast_session::StreamNo(id.stream), seq: id.seq },
+            None => Position::Standalone,
+        };
+        match self.store.run(session.id(), Attach { at, node: self.node }, self.now()).await? {
+            Attached::Attached { stream, connection, after } => {
+                let tail = Arc::new(Tail::of_known_stream(connection, self.options.tail_bytes));
+                session.attach(stream, connection, &tail);
+                Ok(Cursor::new(self.arc(), Arc::clone(session), tail, stream, connection, after))
+            }
+            Attached::UnknownEvent => Err(Refusal::UnknownEvent),
+            Attached::Gone => Err(Refusal::Gone),
+            Attached::OverLimit(limit) => Err(Refusal::OverLimit(limit)),
+            Attached::NoSession => Err(self.lost(session)),
+        }
+    }
+
+    /// A connection broke. The store hears of it as soon as it can; until then the session merely looks busy.
+    pub(crate) fn detach_later(
+        &self,
+        session: &Arc<LiveSession>,
+        stream: steadfast_session::StreamNo,
+        connection: steadfast_session::ConnNo,
+        through: u64,
+    ) {
+        let (engine, session) = (self.arc(), Arc::clone(session));
+        self.spawn(async move {
+            let detach = Detach { stream, connection, through };
+            if let Err(error) = engine.store.run(session.id(), detach, engine.now()).await {
+                tracing::warn!(session = %session.id().short(), %error, "a broken connection could not be recorded");
+            }
+        });
+    }
+
+    /// Takes a notification of the client.
+    pub async fn notify(&self, session: &Arc<LiveSession>, notification: Incoming) -> Result<(), Refusal> {
+        let initialized = notification.method == "notifications/initialized";
+        match self.store.run(session.id(), Touch { initialized }, self.now()).await? {
+            Touched::Touched => {}
+            Touched::NoSession => return Err(self.lost(session)),
+        }
+        let work = catch_panic(self.backend.notify(self.handle(session), notification));
+        self.spawn(async move {
+            // A notification has no answer to carry the error; the panic has been logged.
+            let _ = work.await;
+        });
+        Ok(())
+    }
+
+    /// The client cancels a call of its own.
+    pub async fn cancel(&self, session: &Arc<LiveSession>, id: RequestId) -> Result<(), Refusal> {
+        match self.store.run(session.id(), Cancel { id: id.clone() }, self.now()).await? {
+            Cancelled::Cancelled { .. } | Cancelled::Nothing => Ok(()),
+            Cancelled::Ambiguous => {
+                tracing::warn!(session = %session.id().short(), %id, "a cancellation fits several calls; none is cancelled");
+                Ok(())
+            }
+            Cancelled::NoSession => Err(self.lost(session)),
+        }
+    }
+
+    /// Ends a session.
+    pub async fn close(&self, session: &Arc<LiveSession>, reason: CloseReason) -> Result<(), Refusal> {
+        match self.store.run(session.id(), Close { reason }, self.now()).await? {
+            Closed::Closed => Ok(()),
+            Closed::NoSession => Err(self.lost(session)),
+        }
+    }
+
+    /// The store does not know the session any more: neither does this node.
+    pub(crate) fn lost(&self, session: &LiveSession) -> Refusal {
+        if self.live.remove(&session.id()).is_some() {
+            self.backend.closed(session.facts());
+        }
+        Refusal::NoSession
+    }
+
+    pub fn handle(&self, session: &Arc<LiveSession>) -> SessionHandle {
+        SessionHandle::new(self.arc(), Arc::clone(session.facts()))
+    }
+
+    pub fn node(&self) -> NodeId {
+        self.node
+    }
+
+    pub fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    pub fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    pub(crate) fn backend(&self) -> &dyn Backend {
+        &*self.backend
+    }
+
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(std::sync::atomic::Ordering::Acquire)
+    }
+
+    pub(crate) fn arc(&self) -> Arc<Self> {
+        self.me.upgrade().expect("an engine is only ever used through its Arc")
+    }
+
+    /// Every task of the engine starts here. Works from any thread.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(task);
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("node", &self.node).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,83 @@
+//! A session as its server sees it: something to notify, to keep state in, and to end.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use steadfast_session::command::{GetState, PutState, StateGot, StatePut, Target};
+use steadfast_session::{Class, CloseReason, Facts, Limit, Value};
+use steadfast_store::{StoreError, StoreExt};
+
+use crate::engine::Engine;
+use crate::live::LiveSession;
+use crate::refusal::Refusal;
+
+/// Refers to a session by name. Holding one keeps nothing alive and costs nothing; each use goes to the store.
+#[derive(Clone, Debug)]
+pub struct SessionHandle {
+    engine: Arc<Engine>,
+    facts: Arc<Facts>,
+}
+
+/// Why session state could not be read or written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StateError {
+    /// Somebody else wrote first. Look at what is there and decide again.
+    #[error("the entry was changed by somebody else")]
+    Conflict { current: Option<Value> },
+    #[error("the limit `{0}` is reached")]
+    OverLimit(Limit),
+    #[error("no such session")]
+    NoSession,
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl SessionHandle {
+    pub(crate) fn new(engine: Arc<Engine>, facts: Arc<Facts>) -> Self {
+        Self { engine, facts }
+    }
+
+    pub fn facts(&self) -> &Arc<Facts> {
+        &self.facts
+    }
+
+    /// Sends a notification that belongs to no call, on a standalone stream. It waits there if nobody listens.
+    pub async fn notify(&self, class: Class, payload: Bytes) -> Result<(), Refusal> {
+        self.engine.append(&self.live(), Target::Standalone, class, payload).await
+    }
+
+    /// Sends a request that belongs to no call and waits for the client's answer.
+    pub async fn ask(&self, rest: Bytes) -> Result<Bytes, Refusal> {
+        self.engine.ask(&self.live(), Target::Standalone, rest).await
+    }
+
+    /// Reads one entry of session state.
+    pub async fn get(&self, key: &str) -> Result<Option<Value>, StateError> {
+        let get = GetState { key: key.into() };
+        match self.engine.store().run(self.facts.id, get, self.engine.now()).await? {
+            StateGot::Got(value) => Ok(value),
+            StateGot::NoSession => Err(StateError::NoSession),
+        }
+    }
+
+    /// Writes one entry of session state if it still has the version that the writer saw (`None`: no entry).
+    /// A value of `None` deletes. Gives the new version.
+    pub async fn put(&self, key: &str, expected: Option<u64>, value: Option<Bytes>) -> Result<Option<u64>, StateError> {
+        let put = PutState { key: key.into(), expected, value };
+        match self.engine.store().run(self.facts.id, put, self.engine.now()).await? {
+            StatePut::Put { version } => Ok(version),
+            StatePut::Conflict { current } => Err(StateError::Conflict { current }),
+            StatePut::OverLimit(limit) => Err(StateError::OverLimit(limit)),
+            StatePut::NoSession => Err(StateError::NoSession),
+        }
+    }
+
+    /// Ends the session. Each of its calls gets an explicit error.
+    pub async fn close(&self) -> Result<(), Refusal> {
+        self.engine.close(&self.live(), CloseReason::ServerEnded).await
+    }
+
+    fn live(&self) -> Arc<LiveSession> {
+        self.engine.live.enter(&self.facts).0
+    }
+}

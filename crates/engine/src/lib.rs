@@ -1,0 +1,41 @@
+//! Drives sessions: runs calls, feeds streams, wakes readers, and does what time demands.
+//!
+//! The engine owns no session. It knows which calls run *here* and which connections are served *here*; all
+//! else is in the store, and every change of a session is a command that the store applies. Only this crate
+//! spawns tasks.
+#![forbid(unsafe_code)]
+
+mod asks;
+pub mod backend;
+mod calls;
+pub mod clock;
+mod cursor;
+mod drain;
+mod engine;
+pub mod entropy;
+mod handle;
+pub mod listener;
+mod live;
+pub mod options;
+pub mod refusal;
+mod signals;
+mod sweeper;
+mod tail;
+
+pub use backend::{Backend, Incoming, Welcome};
+pub use calls::CallHandle;
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use cursor::{Cursor, CursorStatus, Event};
+pub use engine::{Engine, Posted};
+pub use entropy::{Entropy, SystemEntropy};
+pub use handle::{SessionHandle, StateError};
+pub use listener::{SessionEvent, SessionEventKind};
+pub use live::LiveSession;
+pub use options::Options;
+pub use refusal::Refusal;
+
+pub use bytes::Bytes;
+pub use steadfast_session::command::Duplicates;
+pub use steadfast_session::{
+    CallNo, Class, CloseReason, Facts, Limit, Limits, Principal, Rules, SessionId, StreamNo, Time, Timing, Value,
+};

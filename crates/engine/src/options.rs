@@ -1,0 +1,43 @@
+//! What the engine can be told.
+
+use std::time::Duration;
+
+use steadfast_session::command::Duplicates;
+
+/// Settings of a node. What belongs to a session is in [`Rules`](steadfast_session::Rules), with the store.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub duplicates: Duplicates,
+    /// A call that has not been answered by then gets an explicit error.
+    pub call_deadline: Duration,
+    /// An ask that has not been answered by then is withdrawn.
+    pub ask_deadline: Duration,
+    /// How much of each stream a node keeps at hand, so that its readers need not ask the store.
+    pub tail_bytes: usize,
+    /// How much a reader takes from the store at a time.
+    pub read_bytes: u64,
+    /// How often the sweeper looks for what time has brought about.
+    pub sweep_interval: Duration,
+    /// How long what this node knows of a session is kept while nothing happens.
+    pub forget_after: Duration,
+    /// How long an answer is offered to a store that does not take it.
+    pub finish_patience: Duration,
+    /// Lifecycle events that may wait for a listener.
+    pub listener_backlog: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            duplicates: Duplicates::default(),
+            call_deadline: Duration::from_secs(60 * 60),
+            ask_deadline: Duration::from_secs(10 * 60),
+            tail_bytes: 256 << 10,
+            read_bytes: 256 << 10,
+            sweep_interval: Duration::from_secs(1),
+            forget_after: Duration::from_secs(30),
+            finish_patience: Duration::from_secs(60),
+            listener_backlog: 65_536,
+        }
+    }
+}

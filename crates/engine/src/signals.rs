@@ -1,0 +1,41 @@
+//! What the store tells this node, handed to whom it concerns.
+
+use std::sync::{Arc, Weak};
+
+use steadfast_session::Lifecycle;
+use steadfast_store::{Signal, Subscriber};
+
+use crate::engine::Engine;
+
+/// The engine's ear at the store. Weak, so that a store does not keep its engine alive.
+#[derive(Debug)]
+pub(crate) struct Signals(Weak<Engine>);
+
+impl Signals {
+    pub(crate) fn new(engine: &Arc<Engine>) -> Self {
+        Self(Arc::downgrade(engine))
+    }
+}
+
+impl Subscriber for Signals {
+    /// May run under a lock of the store, so it only hands things over.
+    fn signal(&self, signal: Signal<'_>) {
+        let Some(engine) = self.0.upgrade() else { return };
+        match signal {
+            Signal::News(news) => {
+                if let Some(session) = engine.live.get(&news.session) {
+                    session.take_news(&news);
+                }
+            }
+            Signal::Lifecycle { facts, event } => {
+                engine.listeners.report(facts, event.into());
+                if let Lifecycle::Closed(_) = event {
+                    engine.live.remove(&facts.id);
+                    // The backend drops its handler there, which is the user's code.
+                    let (engine, facts) = (Arc::clone(&engine), Arc::clone(facts));
+                    engine.clone().spawn(async move { engine.backend().closed(&facts) });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! What has to happen because time passes.
+
+use std::sync::Arc;
+
+use steadfast_session::Time;
+use steadfast_store::StoreError;
+use steadfast_wire::rpc::ErrorObject;
+
+use crate::engine::Engine;
+
+/// Sessions that one command to the store looks at.
+const BATCH: usize = 256;
+
+impl Engine {
+    pub(crate) fn start_sweeper(&self) {
+        let engine = Arc::downgrade(&self.arc());
+        let interval = self.options().sweep_interval;
+        self.spawn(async move {
+            let mut ticks = tokio::time::interval(interval);
+            ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            loop {
+                ticks.tick().await;
+                let Some(engine) = engine.upgrade() else { return };
+                if let Err(error) = engine.sweep().await {
+                    tracing::warn!(%error, "the sweep has to wait for the store");
+                }
+            }
+        });
+    }
+
+    /// Ends what is over by now: calls past their deadline, sessions past their grace or idle time, streams past
+    /// their retention, and whatever dead nodes left. The sweeper calls this; a test with its own clock may, too.
+    pub async fn sweep(&self) -> Result<(), StoreError> {
+        let now = self.now();
+        self.fail_overdue_calls(now).await;
+        while self.store().sweep(now, BATCH).await? >= BATCH {
+            tokio::task::yield_now().await;
+        }
+        self.store().bury_dead_nodes(now).await?;
+        let forget = u64::try_from(self.options().forget_after.as_millis()).unwrap_or(u64::MAX);
+        self.live.forget_unused(Time(now.0.saturating_sub(forget)));
+        Ok(())
+    }
+
+    async fn fail_overdue_calls(&self, now: Time) {
+        let error = ErrorObject::internal(
+            "deadline",
+            "The call took longer than the server allows. Whether it took effect is not known.",
+            false,
+        );
+        for session in self.live.all() {
+            for (no, call) in session.overdue(now) {
+                tracing::warn!(session = %session.id().short(), call = %no, "a call is past its deadline");
+                self.fail(&session, no, &call, &error).await;
+            }
+        }
+    }
+}

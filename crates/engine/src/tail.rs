@@ -1,0 +1,182 @@
+//! The end of a stream that this node serves, kept at hand for the one connection that reads it.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use bytes::Bytes;
+use steadfast_session::ConnNo;
+
+/// Fed by the store's signals in log order, drained by a [`Cursor`](crate::Cursor). Writers never wait: what the
+/// reader is too slow for leaves the tail and is read from the store instead.
+#[derive(Debug)]
+pub(crate) struct Tail {
+    state: Mutex<State>,
+    max_bytes: usize,
+}
+
+#[derive(Debug)]
+struct State {
+    events: VecDeque<(u64, Bytes)>,
+    bytes: usize,
+    /// The tail holds everything after this position. `None` until the store has been read once.
+    complete_after: Option<u64>,
+    ended: bool,
+    /// The connection that may read. Another one's cursor is over.
+    reader: ConnNo,
+    /// The node wants the client to come back later, perhaps elsewhere.
+    told_to_leave: bool,
+    /// An answer that the store would not take; delivered here, once, without an event id.
+    unlogged: Option<Bytes>,
+    waker: Option<Waker>,
+}
+
+/// What a reader finds in the tail.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Events were moved to the caller's list; the position is the last of them.
+    Events { through: u64 },
+    /// The position lies before the tail: read the store.
+    Behind,
+    Ended,
+    /// An answer that is in no log.
+    Unlogged(Bytes),
+    Superseded,
+    ToldToLeave,
+    Nothing,
+}
+
+impl Tail {
+    /// The tail of a stream that has just been made: it is complete from the start.
+    pub(crate) fn of_new_stream(reader: ConnNo, max_bytes: usize) -> Self {
+        Self::new(reader, Some(0), max_bytes)
+    }
+
+    /// The tail of a stream with a past, which the store knows.
+    pub(crate) fn of_known_stream(reader: ConnNo, max_bytes: usize) -> Self {
+        Self::new(reader, None, max_bytes)
+    }
+
+    fn new(reader: ConnNo, complete_after: Option<u64>, max_bytes: usize) -> Self {
+        let state = State {
+            events: VecDeque::new(),
+            bytes: 0,
+            complete_after,
+            ended: false,
+            reader,
+            told_to_leave: false,
+            unlogged: None,
+            waker: None,
+        };
+        Self { state: Mutex::new(state), max_bytes }
+    }
+
+    pub(crate) fn push(&self, seq: u64, payload: Bytes) {
+        let mut state = self.lock();
+        state.bytes += payload.len();
+        state.events.push_back((seq, payload));
+        while state.bytes > self.max_bytes && state.events.len() > 1 {
+            let Some((seq, payload)) = state.events.pop_front() else { break };
+            state.bytes -= payload.len();
+            if state.complete_after.is_some() {
+                state.complete_after = Some(seq);
+            }
+        }
+        state.wake();
+    }
+
+    pub(crate) fn end(&self) {
+        let mut state = self.lock();
+        state.ended = true;
+        state.wake();
+    }
+
+    pub(crate) fn supersede(&self, reader: ConnNo) {
+        let mut state = self.lock();
+        if reader > state.reader {
+            state.reader = reader;
+            state.wake();
+        }
+    }
+
+    pub(crate) fn tell_to_leave(&self) {
+        let mut state = self.lock();
+        state.told_to_leave = true;
+        state.wake();
+    }
+
+    pub(crate) fn deliver_unlogged(&self, answer: Bytes) {
+        let mut state = self.lock();
+        state.unlogged = Some(answer);
+        state.wake();
+    }
+
+    /// The tail can no longer be trusted to hold everything: the store has to be read first.
+    pub(crate) fn distrust(&self) {
+        self.lock().complete_after = None;
+    }
+
+    /// Looks for events after `after` on behalf of `reader`, and leaves `waker` if there are none.
+    pub(crate) fn look(&self, reader: ConnNo, after: u64, out: &mut Vec<(u64, Bytes)>, waker: &Waker) -> Look {
+        let mut state = self.lock();
+        if state.reader != reader {
+            return Look::Superseded;
+        }
+        if state.complete_after.is_none_or(|from| after < from) {
+            return Look::Behind;
+        }
+        let mut through = after;
+        // What is taken is gone from the tail: nobody else reads here, and a resuming client reads the log.
+        while let Some((seq, payload)) = state.events.pop_front() {
+            state.bytes -= payload.len();
+            if seq > through {
+                through = seq;
+                out.push((seq, payload));
+            }
+        }
+        state.complete_after = state.complete_after.max(Some(through));
+        if through > after {
+            return Look::Events { through };
+        }
+        if let Some(answer) = state.unlogged.take() {
+            return Look::Unlogged(answer);
+        }
+        if state.ended {
+            return Look::Ended;
+        }
+        if state.told_to_leave {
+            return Look::ToldToLeave;
+        }
+        if state.waker.as_ref().is_none_or(|old| !old.will_wake(waker)) {
+            state.waker = Some(waker.clone());
+        }
+        Look::Nothing
+    }
+
+    /// The store has been read up to `through` after this tail began to listen, so what follows is here, unless
+    /// it did not fit.
+    pub(crate) fn caught_up(&self, through: u64) {
+        let mut state = self.lock();
+        if state.complete_after.is_some() {
+            return;
+        }
+        let first = state.events.front().map(|(seq, _)| *seq);
+        // Something may have been pushed out while nobody counted. Sequence numbers tell: if the tail begins
+        // right after the read, or earlier, nothing is missing.
+        if first.is_none_or(|first| first <= through + 1) {
+            state.complete_after = Some(through);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The benchmarks: each compares steadfast with something else, both measured in the same run.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+
+use crate::failure::Failure;
+
+/// Every benchmark there is, with what it compares. To add one, add it to `steadfast-bench` and a row here.
+const BENCHES: &[(&str, &str)] = &[
+    ("library", "requests per second on memory and SQLite, against rmcp's own HTTP service"),
+    ("idle", "resident memory of an idle session, on memory and SQLite"),
+    ("replay", "speed of replaying a long stream, and the cost of attaching at its end"),
+];
+
+pub(crate) fn list(out: &mut dyn Write) -> Result<(), Failure> {
+    writeln!(out, "cargo xtask bench NAME [ARGS...]\n")?;
+    let width = BENCHES.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
+    for (name, what) in BENCHES {
+        writeln!(out, "  {name:width$}  {what}")?;
+    }
+    Ok(())
+}
+
+/// Builds the benchmarks and runs one of them; it prints a table for people and, last, a line of JSON.
+pub(crate) fn run(root: &Path, name: &str, args: &[&str], out: &mut dyn Write) -> Result<(), Failure> {
+    if !BENCHES.iter().any(|(known, _)| *known == name) {
+        let names = BENCHES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+        return Err(Failure::Usage(format!("no benchmark `{name}`; there are {names}")));
+    }
+    out.flush()?;
+    let build = ["build", "--release", "--locked", "--package", "steadfast-bench"];
+    execute(Command::new("cargo").args(build).current_dir(root))?;
+    let program = crate::target()?.join("release").join("steadfast-bench");
+    execute(Command::new(program).args(["compare", name]).args(args).current_dir(root))
+}
+
+/// Runs a command that speaks for itself.
+fn execute(command: &mut Command) -> Result<(), Failure> {
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(_) => Err(Failure::Reported),
+        Err(error) => {
+            let program = command.get_program().to_string_lossy().into_owned();
+            Err(Failure::Broken(format!("cannot start `{program}`: {error}")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_name_is_refused_before_anything_is_built() {
+        let result = run(Path::new("."), "nonesuch", &[], &mut Vec::new());
+        let message = "no benchmark `nonesuch`; there are library, ";
+        assert!(matches!(&result, Err(Failure::Usage(text)) if text.starts_with(message)), "{result:?}");
+    }
+
+    #[test]
+    fn the_list_has_a_line_for_each() {
+        let mut out = Vec::new();
+        list(&mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        for (name, what) in BENCHES {
+            assert!(text.lines().any(|line| line.contains(name) && line.ends_with(what)), "{text}");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The project's chores as code. `cargo xtask` shows what there is.
+
+#![forbid(unsafe_code)]
+
+use std::env;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+mod bench;
+mod failure;
+mod runner;
+mod suites;
+mod tidy;
+
+use failure::Failure;
+
+const HELP: &str = "\
+cargo xtask COMMAND
+
+  test [--only SUITE]... [--list]   run every suite that CI runs, or only those named
+  tidy                              check the rules of this repository that no other tool checks
+  bench [NAME [ARGS...]]            list the benchmarks, or build and run one
+  help                              show this text
+
+Exit code: 0 all is well, 1 something failed, 2 the command line was wrong.
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match dispatch(&args, &mut io::stdout().lock()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if let Some(message) = failure.message() {
+                // A message that cannot be written has no other place to go.
+                let _ = writeln!(io::stderr(), "xtask: {message}");
+            }
+            failure.exit_code()
+        }
+    }
+}
+
+fn dispatch(args: &[&str], out: &mut dyn Write) -> Result<(), Failure> {
+    match args {
+        [] | ["help" | "--help" | "-h", ..] => Ok(out.write_all(HELP.as_bytes())?),
+        ["test", options @ ..] => test(options, out),
+        ["tidy"] => tidy::command(&root(), out),
+        ["tidy", extra, ..] => Err(Failure::Usage(format!("`tidy` takes no `{extra}`"))),
+        ["bench"] => bench::list(out),
+        ["bench", name, rest @ ..] => bench::run(&root(), name, rest, out),
+        [unknown, ..] => {
+            Err(Failure::Usage(format!("no command `{unknown}`; `cargo xtask help` lists them")))
+        }
+    }
+}
+
+fn test(options: &[&str], out: &mut dyn Write) -> Result<(), Failure> {
+    match suites::select(options)? {
+        suites::Selection::List => suites::list(out),
+        suites::Selection::Run(chosen) => runner::Runner {
+            root: root(),
+            tools: suites::TOOLS,
+            logs: target()?.join("xtask"),
+            ci: env::var("CI").is_ok_and(|value| value == "true"),
+            live: io::stdout().is_terminal(),
+        }
+        .run(&chosen, out),
+    }
+}
+
+/// The root of the repository. Cargo says where this package is when it runs it, so a build folder that several
+/// clones share never leads to the wrong one.
+fn root() -> PathBuf {
+    let package = env::var("CARGO_MANIFEST_DIR").unwrap_or_else(|_| env!("CARGO_MANIFEST_DIR").to_owned());
+    Path::new(&package).parent().map_or_else(|| PathBuf::from("."), Path::to_path_buf)
+}
+
+/// The build folder, wherever it was configured to be: this program lies in `TARGET/PROFILE/`.
+fn target() -> Result<PathBuf, Failure> {
+    let program = env::current_exe()?;
+    program
+        .ancestors()
+        .nth(2)
+        .map(Path::to_path_buf)
+        .ok_or_else(|| Failure::Broken(format!("{} is not inside a build folder", program.display())))
+}

@@ -1,0 +1,221 @@
+//! The table of test suites, in the order in which they run: cheap ones first, so that they fail first.
+//!
+//! To add a suite, add a row to [`SUITES`]; if it needs a tool that is not named yet, add that to [`TOOLS`].
+
+use std::io::Write;
+use std::path::Path;
+
+use crate::failure::Failure;
+use crate::tidy;
+
+pub(crate) const SUITES: &[Suite] = &[
+    Suite {
+        name: "fmt",
+        why: "code is formatted in one way",
+        needs: &["rustfmt"],
+        steps: &[run(&["cargo", "fmt", "--all", "--check"])],
+    },
+    Suite {
+        name: "clippy",
+        why: "no lint of the workspace is violated",
+        needs: &["clippy"],
+        steps: &[run(&[
+            "cargo",
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--locked",
+            "--",
+            "-D",
+            "warnings",
+        ])],
+    },
+    Suite {
+        name: "tidy",
+        why: "rules of this repository that no other tool checks",
+        needs: &[],
+        steps: &[Step::BuiltIn { name: "xtask tidy", run: tidy::step }],
+    },
+    Suite {
+        name: "unit",
+        why: "unit, integration and documentation tests",
+        needs: &[],
+        steps: &[run(&["cargo", "test", "--workspace", "--locked"])],
+    },
+    Suite {
+        name: "doc",
+        why: "the documentation builds without a warning",
+        needs: &[],
+        steps: &[run_with(
+            &[("RUSTDOCFLAGS", "-D warnings")],
+            &["cargo", "doc", "--no-deps", "--workspace", "--locked"],
+        )],
+    },
+];
+
+/// What a suite may need beyond cargo. Missing on a developer's machine, it skips the suite; in CI it fails it.
+pub(crate) const TOOLS: &[Tool] = &[
+    Tool { name: "rustfmt", probe: &["cargo", "fmt", "--version"], get: "rustup component add rustfmt" },
+    Tool { name: "clippy", probe: &["cargo", "clippy", "--version"], get: "rustup component add clippy" },
+    Tool { name: "node", probe: &["node", "--version"], get: "https://nodejs.org, or your package manager" },
+    Tool {
+        name: "python3",
+        probe: &["python3", "--version"],
+        get: "https://python.org, or your package manager",
+    },
+    Tool {
+        name: "valgrind",
+        probe: &["valgrind", "--version"],
+        get: "your package manager (not on Windows)",
+    },
+];
+
+/// One row of the table: it passes when all of its steps do.
+#[derive(Debug)]
+pub(crate) struct Suite {
+    pub(crate) name: &'static str,
+    pub(crate) why: &'static str,
+    /// Names from [`TOOLS`].
+    pub(crate) needs: &'static [&'static str],
+    /// Run in order until one fails. Preparation (`npm ci` and the like) is a step like any other.
+    pub(crate) steps: &'static [Step],
+}
+
+#[derive(Debug)]
+pub(crate) enum Step {
+    Command {
+        argv: &'static [&'static str],
+        env: &'static [(&'static str, &'static str)],
+    },
+    /// Gives the text to show, as `Err` if the step failed.
+    BuiltIn {
+        name: &'static str,
+        run: fn(&Path) -> Result<String, String>,
+    },
+}
+
+#[derive(Debug)]
+pub(crate) struct Tool {
+    pub(crate) name: &'static str,
+    /// A command that succeeds where the tool is usable.
+    pub(crate) probe: &'static [&'static str],
+    pub(crate) get: &'static str,
+}
+
+#[derive(Debug)]
+pub(crate) enum Selection {
+    List,
+    Run(Vec<&'static Suite>),
+}
+
+/// Reads the options of `xtask test`. Suites run in the order of the table, however they were named.
+pub(crate) fn select(options: &[&str]) -> Result<Selection, Failure> {
+    let mut only = Vec::new();
+    let mut rest = options;
+    loop {
+        rest = match rest {
+            [] => break,
+            ["--list", ..] => return Ok(Selection::List),
+            ["--only", name, rest @ ..] => {
+                only.push(known(name)?);
+                rest
+            }
+            ["--only"] => return Err(Failure::Usage(format!("`--only` needs a suite: {}", names()))),
+            [unknown, ..] => {
+                return Err(Failure::Usage(format!("`test` takes --only SUITE and --list, not `{unknown}`")));
+            }
+        };
+    }
+    let chosen = |suite: &&Suite| only.is_empty() || only.contains(&suite.name);
+    Ok(Selection::Run(SUITES.iter().filter(chosen).collect()))
+}
+
+/// Prints the table.
+pub(crate) fn list(out: &mut dyn Write) -> Result<(), Failure> {
+    let width = SUITES.iter().map(|suite| suite.name.len()).max().unwrap_or_default();
+    for suite in SUITES {
+        writeln!(out, "{:width$}  {}", suite.name, suite.why)?;
+        for step in suite.steps {
+            writeln!(out, "{:width$}  $ {}", "", step.title())?;
+        }
+        if !suite.needs.is_empty() {
+            writeln!(out, "{:width$}  needs {}", "", suite.needs.join(", "))?;
+        }
+    }
+    Ok(())
+}
+
+impl Step {
+    /// The step as a person would type it.
+    pub(crate) fn title(&self) -> String {
+        match self {
+            Self::Command { argv, env } => {
+                let env = env.iter().map(|(key, value)| format!("{key}='{value}' "));
+                env.collect::<String>() + &argv.join(" ")
+            }
+            Self::BuiltIn { name, .. } => format!("cargo {name}"),
+        }
+    }
+}
+
+const fn run(argv: &'static [&'static str]) -> Step {
+    run_with(&[], argv)
+}
+
+const fn run_with(env: &'static [(&'static str, &'static str)], argv: &'static [&'static str]) -> Step {
+    Step::Command { argv, env }
+}
+
+fn known(name: &str) -> Result<&'static str, Failure> {
+    let suite = SUITES.iter().find(|suite| suite.name == name);
+    suite
+        .map(|suite| suite.name)
+        .ok_or_else(|| Failure::Usage(format!("no suite `{name}`; there are {}", names())))
+}
+
+fn names() -> String {
+    SUITES.iter().map(|suite| suite.name).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_choose_suites() {
+        let all = names();
+        check(&[], &all);
+        check(&["--only", "unit"], "unit");
+        check(&["--only", "unit", "--only", "fmt"], "fmt, unit");
+        check(&["--list"], "list");
+        check(&["--only"], &format!("`--only` needs a suite: {all}"));
+        check(&["--only", "x"], &format!("no suite `x`; there are {all}"));
+        check(&["--fast"], "`test` takes --only SUITE and --list, not `--fast`");
+    }
+
+    #[test]
+    fn the_table_is_sound() {
+        for (i, suite) in SUITES.iter().enumerate() {
+            assert!(!suite.steps.is_empty(), "{} does nothing", suite.name);
+            assert!(
+                SUITES[..i].iter().all(|other| other.name != suite.name),
+                "{} is there twice",
+                suite.name
+            );
+            for need in suite.needs {
+                assert!(TOOLS.iter().any(|tool| tool.name == *need), "{} is not in TOOLS", need);
+            }
+        }
+    }
+
+    fn check(options: &[&str], expect: &str) {
+        let got = match select(options) {
+            Ok(Selection::List) => "list".to_owned(),
+            Ok(Selection::Run(suites)) => {
+                suites.iter().map(|suite| suite.name).collect::<Vec<_>>().join(", ")
+            }
+            Err(failure) => failure.message().unwrap_or_default().to_owned(),
+        };
+        assert_eq!(got, expect, "options {options:?}");
+    }
+}
