@@ -59,7 +59,7 @@ pub trait Backend: Send + Sync + 'static {
 }
 
 /// The JSON text of a response.
-pub(crate) fn response(id: &RequestId, result: &Result<Bytes, ErrorObject>) -> Bytes {
+pub fn response(id: &RequestId, result: &Result<Bytes, ErrorObject>) -> Bytes {
     match result {
         Ok(result) => {
             let mut message = Vec::with_capacity(result.len() + 48);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use steadfast_session::command::{Append, AppendOutcome, Finish, Finished, Target};
-use steadfast_session::{CallNo, Class};
+use steadfast_session::{CallNo, Class, Step};
 use steadfast_store::{StoreError, StoreExt};
 use steadfast_wire::RequestId;
 use steadfast_wire::rpc::ErrorObject;
@@ -54,8 +54,12 @@ impl CallHandle {
     }
 
     /// Sends a notification on this call's stream.
-    pub async fn notify(&self, class: Class, payload: Bytes) -> Result<(), Refusal> {
-        self.engine.append(&self.session, Target::Call(self.no), class, payload).await
+    pub fn notify(
+        &self,
+        class: Class,
+        payload: Bytes,
+    ) -> impl Future<Output = Result<(), Refusal>> + Send + 'static + use<> {
+        self.engine.append(&self.session, Target::Call(self.no), class, payload)
     }
 
     /// Sends a request on this call's stream and waits for the client's answer: the JSON text of its response
@@ -128,17 +132,23 @@ impl Engine {
         self.finish(session, no, error.to_message(Some(&call.id)).into()).await;
     }
 
-    pub(crate) async fn append(
+    /// The command goes to the store before this returns, so messages keep the order in which they were sent even
+    /// if their outcomes are awaited in another.
+    pub(crate) fn append(
         &self,
         session: &Arc<LiveSession>,
         target: Target,
         class: Class,
         payload: Bytes,
-    ) -> Result<(), Refusal> {
-        match self.store().run(session.id(), Append { target, class, payload }, self.now()).await? {
-            AppendOutcome::Appended { .. } => Ok(()),
-            AppendOutcome::Full => Err(Refusal::OverLimit(steadfast_session::Limit::StreamBytes)),
-            AppendOutcome::NoSession => Err(self.lost(session)),
+    ) -> impl Future<Output = Result<(), Refusal>> + Send + 'static + use<> {
+        let reply = self.store().apply(session.id(), Append { target, class, payload }.into_command(), self.now());
+        let (engine, session) = (self.arc(), Arc::clone(session));
+        async move {
+            match Append::outcome(reply.await?) {
+                Some(AppendOutcome::Appended { .. }) => Ok(()),
+                Some(AppendOutcome::Full) => Err(Refusal::OverLimit(steadfast_session::Limit::StreamBytes)),
+                Some(AppendOutcome::NoSession) | None => Err(engine.lost(&session)),
+            }
         }
     }
 }

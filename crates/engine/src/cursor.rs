@@ -44,7 +44,12 @@ pub struct Cursor {
     tail: Arc<Tail>,
     stream: StreamNo,
     connection: ConnNo,
+    /// Where it started.
+    start: u64,
+    /// The last event that was read.
     after: u64,
+    /// The last event that the connection has taken.
+    written: u64,
     reading: Option<Reply<Read>>,
     taken: Vec<(u64, Bytes)>,
     /// Wakes a reader of a stream that another process may be writing.
@@ -67,7 +72,9 @@ impl Cursor {
             tail,
             stream,
             connection,
+            start: after,
             after,
+            written: after,
             reading: None,
             taken: Vec::new(),
             poll: None,
@@ -106,6 +113,23 @@ impl Cursor {
                 }
             }
         }
+    }
+
+    /// Goes back to where it started, to read everything again.
+    pub fn rewind(&mut self) {
+        self.after = self.start;
+        self.over = false;
+        self.tail.distrust();
+    }
+
+    /// The connection has taken everything that was read.
+    pub fn mark_written(&mut self) {
+        self.written = self.after;
+    }
+
+    /// What was read last was not written: somebody has to come back for it.
+    pub fn abandon(&mut self) {
+        self.over = false;
     }
 
     fn start_read(&mut self) {
@@ -180,7 +204,7 @@ impl Drop for Cursor {
             self.session.delivered(self.stream, self.connection);
         } else {
             self.session.drop_tail(self.stream, self.connection);
-            self.engine.detach_later(&self.session, self.stream, self.connection, self.after);
+            self.engine.detach_later(&self.session, self.stream, self.connection, self.written);
         }
     }
 }

@@ -42,8 +42,12 @@ impl SessionHandle {
     }
 
     /// Sends a notification that belongs to no call, on a standalone stream. It waits there if nobody listens.
-    pub async fn notify(&self, class: Class, payload: Bytes) -> Result<(), Refusal> {
-        self.engine.append(&self.live(), Target::Standalone, class, payload).await
+    pub fn notify(
+        &self,
+        class: Class,
+        payload: Bytes,
+    ) -> impl Future<Output = Result<(), Refusal>> + Send + 'static + use<> {
+        self.engine.append(&self.live(), Target::Standalone, class, payload)
     }
 
     /// Sends a request that belongs to no call and waits for the client's answer.

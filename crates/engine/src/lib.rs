@@ -26,7 +26,7 @@ pub use backend::{Backend, Incoming, Welcome};
 pub use calls::CallHandle;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use cursor::{Cursor, CursorStatus, Event};
-pub use engine::{Engine, Posted};
+pub use engine::{Engine, OpenError, Posted};
 pub use entropy::{Entropy, SystemEntropy};
 pub use handle::{SessionHandle, StateError};
 pub use listener::{SessionEvent, SessionEventKind};

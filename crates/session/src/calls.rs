@@ -208,7 +208,11 @@ impl Session {
         self.by_id.remove(&(call.id, no));
         let seq = match payload {
             Some(payload) => self.push(call.stream, Class::Response, payload, &rules.limits, changes)?,
-            None => self.streams.get(&call.stream)?.last_seq(),
+            None => {
+                // Nothing is appended, but the stream waits for one call fewer.
+                changes.streams.push(call.stream);
+                self.streams.get(&call.stream)?.last_seq()
+            }
         };
         if let StreamKind::Post { open } = &mut self.streams.get_mut(&call.stream)?.kind {
             *open -= 1;

@@ -7,7 +7,7 @@ use crate::lifecycle::Lifecycle;
 use crate::tables::Class;
 
 /// The difference that one command made. A key that is listed and no longer in its table was removed.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// The session's [`Meta`](crate::Meta) changed.
     pub meta: bool,

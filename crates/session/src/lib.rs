@@ -21,6 +21,8 @@ mod log;
 mod session;
 mod state;
 pub mod tables;
+#[cfg(test)]
+mod tests;
 
 pub use changes::Changes;
 pub use command::{Command, Outcome, Step};

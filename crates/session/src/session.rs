@@ -135,12 +135,11 @@ impl Session {
         self.state_bytes
     }
 
-    /// Forgets the payloads of a stream's entries, for stores that keep them elsewhere.
-    pub fn shed_payloads(&mut self, stream: StreamNo) {
+    /// Forgets the payload of an event, for stores that keep it elsewhere.
+    pub fn shed_payload(&mut self, stream: StreamNo, seq: u64) {
         let Some(stream) = self.streams.get_mut(&stream) else { return };
-        // What lies before a shed entry was shed with it, so this costs no more than what is new.
-        for entry in stream.entries.iter_mut().rev().take_while(|entry| entry.payload.is_some()) {
-            entry.payload = None;
+        if let Ok(at) = stream.entries.binary_search_by_key(&seq, |entry| entry.seq) {
+            stream.entries[at].payload = None;
         }
     }
 

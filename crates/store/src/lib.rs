@@ -9,10 +9,14 @@ pub mod error;
 mod memory;
 pub mod reply;
 pub mod signal;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 mod store;
 
 pub use error::StoreError;
 pub use memory::MemoryStore;
 pub use reply::Reply;
 pub use signal::{News, Signal, Subscriber};
+#[cfg(feature = "sqlite")]
+pub use sqlite::{Durability, SqliteOptions, SqliteStats, SqliteStore};
 pub use store::{Opened, Store, StoreExt, Usage};

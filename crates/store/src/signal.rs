@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use steadfast_session::changes::Appended;
-use steadfast_session::{AskNo, CallNo, ConnNo, Facts, Lifecycle, NodeId, SessionId, StreamNo};
+use steadfast_session::{AskNo, CallNo, Changes, ConnNo, Facts, Lifecycle, NodeId, SessionId, StreamNo};
 
 /// Something that a node may have to act on. A lost signal may delay, never lose: everything but
 /// [`Signal::Lifecycle`] can also be found by reading.
@@ -26,7 +26,18 @@ pub struct News<'a> {
     pub withdrawn: &'a [(AskNo, NodeId)],
 }
 
-impl News<'_> {
+impl<'a> News<'a> {
+    pub(crate) fn of(session: SessionId, changes: &'a Changes) -> Self {
+        Self {
+            session,
+            appended: &changes.appended,
+            ended: &changes.ended,
+            superseded: &changes.superseded,
+            stopped: &changes.stopped,
+            withdrawn: &changes.withdrawn,
+        }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.appended.is_empty()
             && self.ended.is_empty()
@@ -52,16 +63,9 @@ impl Outlet {
         let _ = self.0.set(subscriber);
     }
 
-    pub(crate) fn publish(&self, facts: &Arc<Facts>, changes: &steadfast_session::Changes) {
+    pub(crate) fn publish(&self, facts: &Arc<Facts>, changes: &Changes) {
         let Some(subscriber) = self.0.get() else { return };
-        let news = News {
-            session: facts.id,
-            appended: &changes.appended,
-            ended: &changes.ended,
-            superseded: &changes.superseded,
-            stopped: &changes.stopped,
-            withdrawn: &changes.withdrawn,
-        };
+        let news = News::of(facts.id, changes);
         if !news.is_empty() {
             subscriber.signal(Signal::News(news));
         }

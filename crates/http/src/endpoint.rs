@@ -1,0 +1,171 @@
+//! The service: one URL, three verbs.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
+use http::request::Parts;
+use http::{Method, Request, Response, StatusCode};
+use http_body::Body;
+use steadfast_engine::{Cursor, Engine, LiveSession, Principal, SessionId};
+use steadfast_wire::{Revision, headers, revision};
+
+use crate::body::ResponseBody;
+use crate::config::Config;
+use crate::edge;
+use crate::problem::Problem;
+use crate::sse_body::SseBody;
+
+/// One MCP endpoint. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) config: Arc<Config>,
+}
+
+impl Endpoint {
+    pub fn new(engine: Arc<Engine>, config: Config) -> Self {
+        Self { engine, config: Arc::new(config) }
+    }
+
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    pub async fn handle<B>(&self, request: Request<B>) -> Response<ResponseBody>
+    where
+        B: Body,
+        B::Error: std::fmt::Display,
+    {
+        let (parts, body) = request.into_parts();
+        match self.dispatch(parts, body).await {
+            Ok(response) => response,
+            Err(problem) => {
+                tracing::debug!(status = problem.status.as_u16(), reason = problem.error.message, "refused");
+                problem.into_response()
+            }
+        }
+    }
+
+    async fn dispatch<B>(&self, parts: Parts, body: B) -> Result<Response<ResponseBody>, Problem>
+    where
+        B: Body,
+        B::Error: std::fmt::Display,
+    {
+        edge::check(&parts, &self.config)?;
+        match parts.method {
+            Method::POST => {
+                let principal = (self.config.principal)(&parts)?;
+                self.post(parts, body, principal).await
+            }
+            Method::GET => {
+                let principal = (self.config.principal)(&parts)?;
+                self.get(&parts, &principal).await
+            }
+            Method::DELETE => {
+                let principal = (self.config.principal)(&parts)?;
+                self.delete(&parts, &principal).await
+            }
+            _ => Err(Problem::method_not_allowed()),
+        }
+    }
+
+    /// The session that a request names.
+    pub(crate) async fn session(&self, parts: &Parts, principal: &Principal) -> Result<Arc<LiveSession>, Problem> {
+        let id = header(parts, headers::SESSION_ID)?.ok_or_else(Problem::session_required)?;
+        let id = SessionId::parse(id).ok_or_else(Problem::no_session)?;
+        Ok(self.engine.session(id, principal).await?)
+    }
+
+    /// A response that writes a stream.
+    pub(crate) async fn stream(
+        &self,
+        cursor: Cursor,
+        session: &LiveSession,
+        fresh: bool,
+    ) -> Response<ResponseBody> {
+        let mut body = SseBody::new(cursor, session.facts().revision, fresh, &self.config);
+        body.collect_ready().await;
+        let mut response = Response::new(ResponseBody::stream(body));
+        let map = response.headers_mut();
+        map.insert(CONTENT_TYPE, HeaderValue::from_static(headers::EVENT_STREAM));
+        map.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
+        map.insert(HeaderName::from_static(headers::ACCEL_BUFFERING), HeaderValue::from_static("no"));
+        echo_session(&mut response, session.id());
+        response
+    }
+}
+
+/// The value of a header that may be sent once.
+pub(crate) fn header<'a>(parts: &'a Parts, name: &str) -> Result<Option<&'a str>, Problem> {
+    let mut values = parts.headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (None, _) => Ok(None),
+        (Some(value), None) => match value.to_str() {
+            Ok(value) => Ok(Some(value)),
+            Err(_) => Err(Problem::bad_request(format!("The header {name} has characters that it must not have."))),
+        },
+        (Some(_), Some(_)) => Err(Problem::bad_request(format!("The header {name} was sent more than once."))),
+    }
+}
+
+/// The protocol version that a request claims. What is neither ours nor of the stateless era is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claimed<'a> {
+    Nothing,
+    Legacy,
+    Modern(&'a str),
+}
+
+pub(crate) fn claimed_version(parts: &Parts) -> Result<Claimed<'_>, Problem> {
+    let Some(version) = header(parts, headers::PROTOCOL_VERSION)? else { return Ok(Claimed::Nothing) };
+    match Revision::parse(version) {
+        Some(revision) if !revision.is_modern() => Ok(Claimed::Legacy),
+        _ if revision::names_modern(version) => Ok(Claimed::Modern(version)),
+        _ => Err(Problem::bad_version(version)),
+    }
+}
+
+/// The protocol has clients check the id that they got; proxies and logs find it here, too.
+pub(crate) fn echo_session(response: &mut Response<ResponseBody>, id: SessionId) {
+    // The alphabet of session ids is that of headers.
+    if let Ok(value) = HeaderValue::from_str(&id.expose()) {
+        response.headers_mut().insert(HeaderName::from_static(headers::SESSION_ID), value);
+    }
+}
+
+pub(crate) fn json(message: Bytes) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::full(message));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(headers::JSON));
+    response
+}
+
+pub(crate) fn empty(status: StatusCode) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::empty());
+    *response.status_mut() = status;
+    response
+}
+
+impl<B> tower_service::Service<Request<B>> for Endpoint
+where
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: std::fmt::Display + Send,
+{
+    type Response = Response<ResponseBody>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let endpoint = self.clone();
+        Box::pin(async move { Ok(endpoint.handle(request).await) })
+    }
+}

@@ -1,0 +1,238 @@
+//! POST: requests, notifications and answers of the client.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Response, StatusCode};
+use http_body::Body as HttpBody;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use steadfast_engine::backend::response as response_message;
+use steadfast_engine::{Incoming, LiveSession, OpenError, Principal};
+use steadfast_wire::envelope::{Body, Message, MessageKind};
+use steadfast_wire::{Revision, accept, headers, params};
+
+use crate::body::ResponseBody;
+use crate::config::ResponseMode;
+use crate::endpoint::{Claimed, Endpoint, claimed_version, echo_session, empty, header, json};
+use crate::problem::Problem;
+
+mod calls;
+
+impl Endpoint {
+    pub(crate) async fn post<B>(
+        &self,
+        parts: Parts,
+        body: B,
+        principal: Principal,
+    ) -> Result<Response<ResponseBody>, Problem>
+    where
+        B: HttpBody,
+        B::Error: std::fmt::Display,
+    {
+        check_media_types(&parts)?;
+        let bytes = self.collect(&parts, body).await?;
+        let body = Body::parse(&bytes, self.config.max_batch)?;
+        let claimed = claimed_version(&parts)?;
+        check_era(&body, claimed)?;
+        let parts = Arc::new(parts);
+        let post = Post { bytes: &bytes, parts };
+        match body {
+            Body::One(message) if message.method == "initialize" && message.is_request() => {
+                self.initialize(&post, &message, principal).await
+            }
+            Body::One(message) => {
+                let id = message.id().filter(|_| message.is_request()).cloned();
+                let answer = self.in_session(post, vec![message], false, &principal).await;
+                answer.map_err(|problem| problem.with_id(id.as_ref()))
+            }
+            Body::Batch(messages) => self.in_session(post, messages, true, &principal).await,
+        }
+    }
+
+    async fn collect<B>(&self, parts: &Parts, body: B) -> Result<Bytes, Problem>
+    where
+        B: HttpBody,
+        B::Error: std::fmt::Display,
+    {
+        let limit = self.config.max_body_bytes;
+        let announced = parts.headers.get(http::header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+        if announced.and_then(|length| length.parse::<u64>().ok()).is_some_and(|length| length > limit as u64) {
+            return Err(Problem::body_too_large(limit));
+        }
+        let body = body.map_err(|error| BodyError(error.to_string()));
+        match Limited::new(std::pin::pin!(body), limit).collect().await {
+            Ok(collected) => Ok(collected.to_bytes()),
+            Err(error) if error.is::<LengthLimitError>() => Err(Problem::body_too_large(limit)),
+            Err(error) => Err(Problem::bad_request(format!("The body could not be read: {error}."))),
+        }
+    }
+
+    async fn initialize(
+        &self,
+        post: &Post<'_>,
+        message: &Message<'_>,
+        principal: Principal,
+    ) -> Result<Response<ResponseBody>, Problem> {
+        let Some(id) = message.id() else { return Err(Problem::session_required()) };
+        let requested = message.params.and_then(params::initialize_protocol_version).ok_or_else(|| {
+            Problem::new(
+                StatusCode::BAD_REQUEST,
+                steadfast_wire::rpc::INVALID_PARAMS,
+                "`initialize` needs the parameters protocolVersion, capabilities and clientInfo.",
+            )
+            .with_id(Some(id))
+        })?;
+        match self.engine.open(principal, Revision::negotiate(&requested), post.incoming(message)).await {
+            Ok((session, result)) => {
+                let mut response = json(response_message(id, &Ok(result)));
+                echo_session(&mut response, session);
+                Ok(response)
+            }
+            Err(OpenError::Backend(error)) => Ok(json(response_message(id, &Err(error)))),
+            Err(OpenError::Refused(refusal)) => Err(Problem::from(refusal).with_id(Some(id))),
+        }
+    }
+
+    /// Everything but `initialize` happens in a session.
+    async fn in_session(
+        &self,
+        post: Post<'_>,
+        messages: Vec<Message<'_>>,
+        batch: bool,
+        principal: &Principal,
+    ) -> Result<Response<ResponseBody>, Problem> {
+        let session = self.session(&post.parts, principal).await?;
+        if batch {
+            check_batch(&messages, session.facts().revision)?;
+        }
+        let (requests, others): (Vec<_>, Vec<_>) = messages.into_iter().partition(Message::is_request);
+        if requests.is_empty() {
+            self.take_all(&session, &post, others).await?;
+            return Ok(empty(StatusCode::ACCEPTED));
+        }
+        // The calls first: if they are refused, nothing of the batch has happened.
+        let posted = self.begin(&session, &requests).await?;
+        self.take_all(&session, &post, others).await?;
+        let requests = requests.iter().map(|request| post.incoming(request)).collect();
+        // Whoever runs a single call gets the request's head for itself.
+        drop(post);
+        Ok(self.run(&session, posted, requests, batch).await)
+    }
+
+    /// Notifications and answers, in the order in which they came.
+    async fn take_all(
+        &self,
+        session: &Arc<LiveSession>,
+        post: &Post<'_>,
+        messages: Vec<Message<'_>>,
+    ) -> Result<(), Problem> {
+        for message in messages {
+            match &message.kind {
+                MessageKind::Response(Some(id)) => {
+                    let text = post.slice(message.text);
+                    self.engine.answer(session, id, text).await?;
+                }
+                MessageKind::Response(None) => {
+                    return Err(Problem::bad_request("An error without an id answers no request of the server."));
+                }
+                MessageKind::Notification | MessageKind::Request(_) => {
+                    if message.method == "notifications/cancelled"
+                        && let Some(id) = message.params.and_then(params::cancelled_request)
+                    {
+                        self.engine.cancel(session, id).await?;
+                    }
+                    self.engine.notify(session, post.incoming(&message)).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A POST that has passed the edge.
+struct Post<'a> {
+    bytes: &'a Bytes,
+    parts: Arc<Parts>,
+}
+
+impl Post<'_> {
+    /// A part of the body, without copying it.
+    fn slice(&self, text: &str) -> Bytes {
+        self.bytes.slice_ref(text.as_bytes())
+    }
+
+    fn incoming(&self, message: &Message<'_>) -> Incoming {
+        Incoming {
+            method: message.method.clone().into_owned(),
+            params: message.params.map(|params| self.slice(params)),
+            http: Arc::clone(&self.parts),
+        }
+    }
+}
+
+fn check_media_types(parts: &Parts) -> Result<(), Problem> {
+    if !header(parts, "content-type")?.is_some_and(accept::is_json) {
+        return Err(Problem::unsupported_media_type());
+    }
+    let accepts = |media_type| {
+        let mut values = parts.headers.get_all(http::header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+        values.any(|value| accept::admits(value, media_type))
+    };
+    if accepts(headers::JSON) && accepts(headers::EVENT_STREAM) {
+        Ok(())
+    } else {
+        Err(Problem::not_acceptable("both application/json and text/event-stream"))
+    }
+}
+
+/// The era is chosen by the body; the header is a cross-check.
+fn check_era(body: &Body<'_>, claimed: Claimed<'_>) -> Result<(), Problem> {
+    let enveloped = |message: &Message<'_>| message.params.and_then(params::meta_protocol_version);
+    match body {
+        Body::One(message) => {
+            let id = message.id().filter(|_| message.is_request());
+            if let Some(version) = enveloped(message) {
+                return Err(Problem::modern_unsupported(&version).with_id(id));
+            }
+            match claimed {
+                // The handshake of old is always of the old era, whatever the header says.
+                Claimed::Modern(_) if message.method == "initialize" => Ok(()),
+                Claimed::Modern(_) if message.is_response() => {
+                    Err(Problem::bad_request("Stateless revisions have no responses of the client."))
+                }
+                Claimed::Modern(version) => Err(Problem::modern_unsupported(version).with_id(id)),
+                Claimed::Legacy | Claimed::Nothing => Ok(()),
+            }
+        }
+        Body::Batch(messages) => {
+            let modern = matches!(claimed, Claimed::Modern(_)) || messages.iter().any(|m| enveloped(m).is_some());
+            if modern { Err(Problem::bad_request("Stateless revisions have no batches.")) } else { Ok(()) }
+        }
+    }
+}
+
+fn check_batch(messages: &[Message<'_>], revision: Revision) -> Result<(), Problem> {
+    if !revision.allows_batches() {
+        return Err(Problem::bad_request(format!("Revision {revision} has no batches. Send one message per POST.")));
+    }
+    if messages.iter().any(|message| message.is_request() && message.method == "initialize") {
+        return Err(Problem::bad_request("`initialize` must not be part of a batch."));
+    }
+    let responses = messages.iter().filter(|message| message.is_response()).count();
+    if responses != 0 && responses != messages.len() {
+        return Err(Problem::bad_request("A batch must not mix responses with other messages."));
+    }
+    Ok(())
+}
+
+#[derive(Debug)]
+struct BodyError(String);
+
+impl std::fmt::Display for BodyError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BodyError {}

@@ -1,0 +1,117 @@
+//! POSTs that carry requests: from the engine's cursor to the HTTP response.
+
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::{Bytes, BytesMut};
+use http::{Response, StatusCode};
+use steadfast_engine::{Cursor, CursorStatus, Event, Incoming, LiveSession, Posted, Refusal};
+use steadfast_wire::rpc::ErrorObject;
+use steadfast_wire::Message;
+
+use super::{Endpoint, ResponseBody, ResponseMode, echo_session, json};
+
+impl Endpoint {
+    pub(super) async fn begin(
+        &self,
+        session: &Arc<LiveSession>,
+        requests: &[Message<'_>],
+    ) -> Result<Posted, Refusal> {
+        let ids = requests.iter().filter_map(|request| request.id().cloned()).collect();
+        let answer_only = self.config.response == ResponseMode::Json;
+        self.engine.begin(session, ids, answer_only).await
+    }
+
+    /// Starts the calls and answers the POST.
+    pub(super) async fn run(
+        &self,
+        session: &Arc<LiveSession>,
+        posted: Posted,
+        requests: Vec<Incoming>,
+        batch: bool,
+    ) -> Response<ResponseBody> {
+        for (call, request) in posted.calls.into_iter().zip(requests) {
+            self.engine.run(call, request).await;
+        }
+        match self.config.response {
+            ResponseMode::Stream => self.stream(posted.cursor, session, true).await,
+            ResponseMode::Json => self.plain(posted.cursor, session, batch).await,
+            ResponseMode::Adaptive => self.adaptive(posted.cursor, session, batch).await,
+        }
+    }
+
+    /// Waits for all answers and sends them as JSON.
+    async fn plain(&self, mut cursor: Cursor, session: &LiveSession, batch: bool) -> Response<ResponseBody> {
+        let mut events = Vec::new();
+        let last = std::future::poll_fn(|context| {
+            loop {
+                match std::task::ready!(cursor.poll_events(context, &mut events)) {
+                    CursorStatus::Events { .. } => {}
+                    status => return Poll::Ready(status),
+                }
+            }
+        })
+        .await;
+        let mut response = match (events.is_empty(), last) {
+            (false, _) => json(as_json(events, batch)),
+            // The client has cancelled its own request and does not wait for this.
+            (true, CursorStatus::Ended) => {
+                json(ErrorObject::internal("cancelled", "The call was cancelled.", true).to_message(None).into())
+            }
+            (true, _) => {
+                let problem = ErrorObject::internal("unavailable", "The answer could not be read.", true);
+                let mut response = json(problem.to_message(None).into());
+                *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+                response
+            }
+        };
+        echo_session(&mut response, session.id());
+        response
+    }
+
+    /// JSON if there is nothing but the answers and they are there already; else a stream.
+    async fn adaptive(&self, mut cursor: Cursor, session: &LiveSession, batch: bool) -> Response<ResponseBody> {
+        let mut events = Vec::new();
+        let mut ended = false;
+        std::future::poll_fn(|context| {
+            while let Poll::Ready(status) = cursor.poll_events(context, &mut events) {
+                match status {
+                    CursorStatus::Events { .. } => {}
+                    status => {
+                        ended = status == CursorStatus::Ended;
+                        break;
+                    }
+                }
+            }
+            Poll::Ready(())
+        })
+        .await;
+        let only_answers = events.iter().all(|event| is_answer(&event.payload));
+        if ended && only_answers && !events.is_empty() {
+            let mut response = json(as_json(events, batch));
+            echo_session(&mut response, session.id());
+            return response;
+        }
+        cursor.rewind();
+        self.stream(cursor, session, true).await
+    }
+}
+
+fn is_answer(payload: &Bytes) -> bool {
+    std::str::from_utf8(payload).ok().and_then(|text| Message::parse(text).ok()).is_some_and(|m| m.is_response())
+}
+
+fn as_json(mut events: Vec<Event>, batch: bool) -> Bytes {
+    if !batch && events.len() == 1 {
+        return events.remove(0).payload;
+    }
+    let mut array = BytesMut::from(&b"["[..]);
+    for (i, event) in events.iter().enumerate() {
+        if i > 0 {
+            array.extend_from_slice(b",");
+        }
+        array.extend_from_slice(&event.payload);
+    }
+    array.extend_from_slice(b"]");
+    array.freeze()
+}

@@ -1,0 +1,175 @@
+//! Refusals: the right status, the right code, and a message that says what was wrong and what to do.
+
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{Response, StatusCode};
+use steadfast_engine::{Limit, Refusal};
+use steadfast_wire::envelope::EnvelopeError;
+use steadfast_wire::rpc::{self, ErrorObject};
+use steadfast_wire::{RequestId, Revision, headers};
+
+use crate::body::ResponseBody;
+use crate::config::Denied;
+
+/// A request that changed nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    pub status: StatusCode,
+    pub error: ErrorObject,
+    /// The request it answers, where that could be read.
+    pub id: Option<RequestId>,
+    pub header: Option<(http::HeaderName, HeaderValue)>,
+}
+
+impl Problem {
+    pub fn new(status: StatusCode, code: i32, message: impl Into<String>) -> Self {
+        Self { status, error: ErrorObject::new(code, message), id: None, header: None }
+    }
+
+    fn invalid(status: StatusCode, message: impl Into<String>) -> Self {
+        Self::new(status, rpc::INVALID_REQUEST, message)
+    }
+
+    /// The client's request is not what it should be.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::invalid(StatusCode::BAD_REQUEST, message)
+    }
+
+    pub(crate) fn forbidden(message: impl Into<String>) -> Self {
+        Self::invalid(StatusCode::FORBIDDEN, message)
+    }
+
+    pub(crate) fn method_not_allowed() -> Self {
+        let mut problem = Self::invalid(StatusCode::METHOD_NOT_ALLOWED, "This endpoint takes POST, GET and DELETE.");
+        problem.header = Some((ALLOW, HeaderValue::from_static("GET, POST, DELETE")));
+        problem
+    }
+
+    pub(crate) fn unsupported_media_type() -> Self {
+        Self::invalid(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Send the message as Content-Type: application/json.")
+    }
+
+    pub(crate) fn not_acceptable(wanted: &str) -> Self {
+        Self::invalid(StatusCode::NOT_ACCEPTABLE, format!("The Accept header must list {wanted}."))
+    }
+
+    pub(crate) fn body_too_large(limit: usize) -> Self {
+        let message = format!("The body is larger than {limit} bytes (limit `max_body_bytes`).");
+        Self::invalid(StatusCode::PAYLOAD_TOO_LARGE, message)
+    }
+
+    pub(crate) fn headers_too_large(limit: usize) -> Self {
+        let message = format!("The headers are larger than {limit} bytes (limit `max_header_bytes`).");
+        Self::invalid(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, message)
+    }
+
+    pub(crate) fn session_required() -> Self {
+        Self::bad_request("This request needs the Mcp-Session-Id header that `initialize` was answered with.")
+    }
+
+    pub(crate) fn no_session() -> Self {
+        let message = "There is no such session. Open a new one with `initialize`, without Mcp-Session-Id.";
+        Self::invalid(StatusCode::NOT_FOUND, message)
+    }
+
+    pub(crate) fn bad_version(version: &str) -> Self {
+        let known: Vec<&str> = Revision::LEGACY.iter().map(|revision| revision.as_str()).collect();
+        let version: String = version.chars().take(40).collect();
+        Self::bad_request(format!(
+            "MCP-Protocol-Version {version:?} is not supported. Supported: {}.",
+            known.join(", ")
+        ))
+    }
+
+    /// A stateless request, which this endpoint does not serve.
+    pub(crate) fn modern_unsupported(requested: &str) -> Self {
+        let supported: Vec<String> =
+            Revision::LEGACY.iter().map(|revision| rpc::json_string(revision.as_str())).collect();
+        let mut problem = Self::new(
+            StatusCode::BAD_REQUEST,
+            rpc::UNSUPPORTED_PROTOCOL_VERSION,
+            "This server speaks revisions with sessions only. Open one with `initialize`.",
+        );
+        let requested = rpc::json_string(requested);
+        problem.error.data = Some(format!(r#"{{"supported":[{}],"requested":{requested}}}"#, supported.join(",")));
+        problem
+    }
+
+    pub(crate) fn with_id(mut self, id: Option<&RequestId>) -> Self {
+        self.id = id.cloned();
+        self
+    }
+
+    fn retry_after(mut self, seconds: u32) -> Self {
+        self.header = Some((RETRY_AFTER, HeaderValue::from(seconds)));
+        self
+    }
+
+    pub(crate) fn into_response(self) -> Response<ResponseBody> {
+        let message = Bytes::from(self.error.to_message(self.id.as_ref()));
+        let mut response = Response::new(ResponseBody::full(message));
+        *response.status_mut() = self.status;
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(headers::JSON));
+        if let Some((name, value)) = self.header {
+            response.headers_mut().insert(name, value);
+        }
+        response
+    }
+}
+
+impl From<EnvelopeError> for Problem {
+    fn from(error: EnvelopeError) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, error.code(), sentence(&error.to_string()))
+    }
+}
+
+impl From<Denied> for Problem {
+    fn from(denied: Denied) -> Self {
+        match denied {
+            Denied::Unauthenticated { challenge } => {
+                let mut problem = Self::invalid(StatusCode::UNAUTHORIZED, "This endpoint asks for credentials.");
+                problem.header = HeaderValue::from_str(&challenge).ok().map(|value| (WWW_AUTHENTICATE, value));
+                problem
+            }
+            Denied::Forbidden => Self::forbidden("These credentials do not allow this request."),
+        }
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        let text = sentence(&refusal.to_string());
+        match refusal {
+            Refusal::NoSession => Self::no_session(),
+            Refusal::Duplicate(_) => Self::bad_request(format!("{text} Use another id, or wait for its answer.")),
+            Refusal::UnknownEvent => Self::bad_request("Last-Event-ID names no event of this session."),
+            Refusal::Gone => {
+                Self::bad_request("The stream of this Last-Event-ID is not kept any more. Send the request again.")
+            }
+            Refusal::UnknownAsk | Refusal::AskDeadline => Self::bad_request(text),
+            Refusal::OverLimit(Limit::Sessions) => Self::unavailable(text),
+            Refusal::OverLimit(_) => {
+                Self::invalid(StatusCode::TOO_MANY_REQUESTS, format!("{text} Try again later.")).retry_after(1)
+            }
+            Refusal::Draining => Self::unavailable(text),
+            Refusal::Store(error) => {
+                tracing::warn!(%error, "a request is refused because of the store");
+                Self::unavailable("The session store does not answer. Try again later.")
+            }
+        }
+    }
+}
+
+impl Problem {
+    fn unavailable(message: impl Into<String>) -> Self {
+        let error = ErrorObject::internal("unavailable", message, true);
+        Self { status: StatusCode::SERVICE_UNAVAILABLE, error, id: None, header: None }.retry_after(1)
+    }
+}
+
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|letter| letter.to_uppercase().to_string()).unwrap_or_default();
+    let dot = if text.ends_with('.') { "" } else { "." };
+    format!("{first}{}{dot}", letters.as_str())
+}

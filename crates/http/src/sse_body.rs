@@ -1,0 +1,139 @@
+//! A stream as an HTTP body: a cursor, encoded as server-sent events.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use steadfast_engine::{Cursor, CursorStatus, Event};
+use steadfast_wire::sse::encode;
+use steadfast_wire::{Revision, rpc};
+use tokio::time::{Instant, Sleep};
+
+use crate::config::Config;
+
+/// Writes one stream from a position on. What is complete when the response starts goes out as one piece with a
+/// known length; the rest as it comes.
+#[derive(Debug)]
+pub(crate) struct SseBody {
+    cursor: Cursor,
+    /// Encoded and not yet given away.
+    ready: BytesMut,
+    /// Nothing follows what is ready.
+    ended: bool,
+    events: Vec<Event>,
+    silence: Option<Pin<Box<Sleep>>>,
+    keep_alive: Duration,
+    retry_ms: u64,
+    expires: Option<Instant>,
+}
+
+impl SseBody {
+    /// `fresh` streams open with a priming event where the revision has one; resumed ones with nothing.
+    pub(crate) fn new(cursor: Cursor, revision: Revision, fresh: bool, config: &Config) -> Self {
+        let retry_ms = u64::try_from(config.retry.as_millis()).unwrap_or(u64::MAX);
+        let mut ready = BytesMut::new();
+        if fresh && revision.primes_streams() {
+            encode::priming(&mut ready, cursor.position(), retry_ms);
+        }
+        Self {
+            cursor,
+            ready,
+            ended: false,
+            events: Vec::new(),
+            silence: None,
+            keep_alive: config.keep_alive,
+            retry_ms,
+            expires: config.max_connection_age.map(|age| Instant::now() + age),
+        }
+    }
+
+    /// Takes in what is there already, so that a finished call is answered in one piece.
+    pub(crate) async fn collect_ready(&mut self) {
+        std::future::poll_fn(|context| {
+            while !self.ended && self.poll_cursor(context).is_ready() {}
+            Poll::Ready(())
+        })
+        .await;
+        if self.ready.is_empty() && !self.ended {
+            // Some proxies hold the response head back until the first byte of the body.
+            encode::comment(&mut self.ready, "open");
+        }
+    }
+
+    pub(crate) fn is_written(&self) -> bool {
+        self.ended && self.ready.is_empty()
+    }
+
+    /// How long the whole body is, if that is known already.
+    pub(crate) fn known_size(&self) -> Option<u64> {
+        self.ended.then_some(self.ready.len() as u64)
+    }
+
+    pub(crate) fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if self.ready.is_empty() {
+            // Asked for more, so the connection has room: it has taken what it was given.
+            self.cursor.mark_written();
+        }
+        if self.ready.is_empty() && !self.ended && self.poll_cursor(context).is_pending() {
+            std::task::ready!(self.poll_silence(context));
+        }
+        if self.ready.is_empty() {
+            return Poll::Ready(None);
+        }
+        self.silence = None;
+        Poll::Ready(Some(self.ready.split().freeze()))
+    }
+
+    /// Ready when something was encoded or the stream ended.
+    fn poll_cursor(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        match std::task::ready!(self.cursor.poll_events(context, &mut self.events)) {
+            CursorStatus::Events { missing } => self.encode_events(missing),
+            CursorStatus::Ended | CursorStatus::Superseded => self.ended = true,
+            CursorStatus::ComeBack | CursorStatus::Failed(_) => {
+                encode::retry(&mut self.ready, self.retry_ms);
+                self.ended = true;
+            }
+        }
+        Poll::Ready(())
+    }
+
+    fn encode_events(&mut self, missing: u64) {
+        if missing > 0 {
+            let data = format!(r#"{{"reason":"overflow","dropped":{missing}}}"#);
+            encode::event_without_id(&mut self.ready, &rpc::warning(&data));
+        }
+        let size = self.events.iter().map(|event| event.payload.len() + 96).sum();
+        self.ready.reserve(size);
+        for event in self.events.drain(..) {
+            match event.id {
+                Some(id) => encode::event(&mut self.ready, id, &event.payload),
+                None => encode::event_without_id(&mut self.ready, &event.payload),
+            }
+        }
+    }
+
+    /// Ready when the stream has been silent for too long and a comment, or an advice to come back, was encoded.
+    fn poll_silence(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let wait = self.keep_alive;
+        let silence = self.silence.get_or_insert_with(|| Box::pin(tokio::time::sleep(wait)));
+        std::task::ready!(silence.as_mut().poll(context));
+        self.silence = None;
+        if self.expires.is_some_and(|at| Instant::now() >= at) {
+            encode::retry(&mut self.ready, self.retry_ms);
+            self.ended = true;
+        } else {
+            encode::comment(&mut self.ready, "keep-alive");
+        }
+        Poll::Ready(())
+    }
+}
+
+/// What was encoded and never given to the connection has not been delivered.
+impl Drop for SseBody {
+    fn drop(&mut self) {
+        if !self.ready.is_empty() {
+            self.cursor.abandon();
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! The rules told as stories, and the promises checked on random ones.
+
+mod bench;
+
+mod asks;
+mod calls;
+mod closing;
+mod connections;
+mod duplicates;
+mod expiry;
+mod limits;
+mod logs;
+mod routing;
+mod state;
+
+mod random;

@@ -1,0 +1,354 @@
+//! What each outcome has to be, given what has happened so far.
+
+use std::collections::BTreeSet;
+
+use super::history::{AskStory, CallStory, End, Expected, History, StreamStory};
+use crate::command::{
+    Answered, Append, AppendOutcome, AskOpened, Attach, Attached, Begin, Begun, Cancelled, Closed, Detach,
+    Detached, Duplicates, Finished, NodeFailed, OpenAsk, Position, PutState, StateGot, StatePut, Swept,
+    Target, Touched, Withdrawn,
+};
+use crate::{AskNo, CallNo, Class, CloseReason, Command, ConnNo, Lifecycle, Limit, NodeId};
+use crate::{Outcome, Session, StreamNo, Time};
+
+impl History {
+    pub(super) fn judge(
+        &mut self,
+        command: &Command,
+        outcome: &Outcome,
+        now: Time,
+        session: &Session,
+    ) -> Expected {
+        let mut expected = Expected::default();
+        let open = self.closed.is_none();
+        match (command, outcome) {
+            (Command::Detach(c), Outcome::Detach(o)) => self.judge_detach(c, *o, now, &mut expected),
+            (Command::Sweep(_), Outcome::Sweep(o)) => self.judge_sweep(*o, now, session, &mut expected),
+            (Command::Touch(_), Outcome::Touch(Touched::NoSession))
+            | (Command::Close(_), Outcome::Close(Closed::NoSession))
+            | (Command::Begin(_), Outcome::Begin(Begun::NoSession))
+            | (Command::Append(_), Outcome::Append(AppendOutcome::NoSession))
+            | (Command::Finish(_), Outcome::Finish(Finished::NoSession))
+            | (Command::Cancel(_), Outcome::Cancel(Cancelled::NoSession))
+            | (Command::FailNode(_), Outcome::FailNode(NodeFailed::NoSession))
+            | (Command::OpenAsk(_), Outcome::OpenAsk(AskOpened::NoSession))
+            | (Command::Answer(_), Outcome::Answer(Answered::NoSession))
+            | (Command::Withdraw(_), Outcome::Withdraw(Withdrawn::NoSession))
+            | (Command::Attach(_), Outcome::Attach(Attached::NoSession))
+            | (Command::PutState(_), Outcome::PutState(StatePut::NoSession))
+            | (Command::GetState(_), Outcome::GetState(StateGot::NoSession)) => assert!(!open),
+            _ if !open => panic!("a closed session did something"),
+            (Command::Touch(_), Outcome::Touch(Touched::Touched)) => self.active = now,
+            (Command::Close(c), Outcome::Close(Closed::Closed)) => self.close(c.reason, now, &mut expected),
+            (Command::Begin(c), Outcome::Begin(o)) => self.judge_begin(c, o, now, session, &mut expected),
+            (Command::Append(c), Outcome::Append(o)) => self.judge_append(c, *o, &mut expected),
+            (Command::Finish(c), Outcome::Finish(o)) => {
+                let Some(call) = self.calls.get(&c.call).filter(|call| !call.over) else {
+                    assert_eq!(*o, Finished::AlreadyFinished);
+                    return expected;
+                };
+                assert!(matches!(o, Finished::Finished { stream, .. } if *stream == call.stream));
+                self.end(c.call, End::Answer(c.payload.clone()), &mut expected);
+                self.active = now;
+            }
+            (Command::Cancel(c), Outcome::Cancel(o)) => {
+                self.active = now;
+                match self.named(&c.id)[..] {
+                    [] => assert_eq!(*o, Cancelled::Nothing),
+                    [call] => {
+                        assert_eq!(*o, Cancelled::Cancelled { call, owner: self.calls[&call].owner });
+                        self.end(call, End::Silence, &mut expected);
+                    }
+                    _ => assert_eq!(*o, Cancelled::Ambiguous),
+                }
+            }
+            (Command::FailNode(c), Outcome::FailNode(o)) => {
+                let calls = self.fail_node(c.node, now, &mut expected);
+                assert_eq!(*o, NodeFailed::Failed { calls });
+            }
+            (Command::OpenAsk(c), Outcome::OpenAsk(o)) => self.judge_ask(c, *o, &mut expected),
+            (Command::Answer(c), Outcome::Answer(o)) => {
+                self.active = now;
+                let known = self.asks.get_mut(&c.ask).filter(|ask| !ask.over);
+                let answered = |ask: &AskStory| Answered::Answered { owner: ask.owner, call: ask.call };
+                assert_eq!(*o, known.as_deref().map_or(Answered::Unknown, answered));
+                known.into_iter().for_each(|ask| ask.over = true);
+            }
+            (Command::Withdraw(c), Outcome::Withdraw(o)) => {
+                let known = self.asks.get(&c.ask).is_some_and(|ask| !ask.over);
+                assert_eq!(*o, if known { Withdrawn::Withdrawn } else { Withdrawn::Unknown });
+                self.withdraw(|no, _| no == c.ask, &mut expected);
+            }
+            (Command::Attach(c), Outcome::Attach(o)) => self.judge_attach(c, *o, now, &mut expected),
+            (Command::PutState(c), Outcome::PutState(o)) => self.judge_put(c, o),
+            (Command::GetState(c), Outcome::GetState(StateGot::Got(o))) => {
+                let got = o.as_ref().map(|value| (value.version, value.bytes.clone()));
+                assert_eq!(got.as_ref(), self.state.get(&c.key));
+            }
+            (command, outcome) => panic!("{outcome:?} is no outcome of {command:?}"),
+        }
+        expected
+    }
+
+    fn withdraw(&mut self, chosen: impl Fn(AskNo, &AskStory) -> bool, expected: &mut Expected) {
+        for (no, ask) in self.asks.iter_mut().filter(|(_, ask)| !ask.over) {
+            if chosen(*no, ask) {
+                ask.over = true;
+                expected.withdrawn.insert(*no);
+            }
+        }
+    }
+
+    fn end(&mut self, call: CallNo, end: End, expected: &mut Expected) {
+        self.withdraw(|_, ask| ask.call == Some(call), expected);
+        if !matches!(end, End::Answer(_)) {
+            expected.stopped.push(call);
+        }
+        expected.ends.push((call, end));
+        self.calls.get_mut(&call).unwrap().over = true;
+    }
+
+    fn close(&mut self, reason: CloseReason, now: Time, expected: &mut Expected) {
+        let calls: Vec<CallNo> = self.in_flight().map(|(no, _)| no).collect();
+        for call in calls {
+            self.end(call, End::Error, expected);
+        }
+        self.withdraw(|_, _| true, expected);
+        self.closed = Some(now);
+        self.detached = None;
+        expected.lifecycle.push(Lifecycle::Closed(reason));
+    }
+
+    fn fail_node(&mut self, node: NodeId, now: Time, expected: &mut Expected) -> u64 {
+        let calls: Vec<CallNo> =
+            self.in_flight().filter(|(_, call)| call.owner == node).map(|(no, _)| no).collect();
+        for call in &calls {
+            self.end(*call, End::Error, expected);
+            self.active = now;
+        }
+        self.withdraw(|_, ask| ask.owner == node, expected);
+        let waiting: BTreeSet<StreamNo> = self.in_flight().map(|(_, call)| call.stream).collect();
+        let mut lost = false;
+        for (no, stream) in &mut self.streams {
+            if stream.reader.is_some_and(|(_, owner)| owner == node) {
+                stream.reader = None;
+                lost |= stream.standalone || waiting.contains(no);
+            }
+        }
+        let ends = |no: &StreamNo| !waiting.contains(no) && !self.streams[no].standalone;
+        let read = |no: &StreamNo| self.streams[no].reader.is_some() && !ends(no);
+        let alone = !self.streams.keys().any(read);
+        if lost && alone {
+            self.detached = Some(now);
+            expected.lifecycle.push(Lifecycle::Detached);
+        }
+        calls.len() as u64
+    }
+
+    fn came(&mut self, now: Time, expected: &mut Expected) {
+        self.active = now;
+        if self.detached.take().is_some() {
+            expected.lifecycle.push(Lifecycle::Reattached);
+        }
+    }
+
+    fn newest_connection(&self) -> Option<ConnNo> {
+        self.streams.values().filter_map(|stream| Some(stream.reader?.0)).max()
+    }
+
+    fn judge_begin(&mut self, c: &Begin, o: &Begun, now: Time, session: &Session, expected: &mut Expected) {
+        if c.again
+            && let Some((_, first, stream)) = self.begun
+            && self.in_flight().any(|(_, call)| call.stream == stream)
+        {
+            assert!(matches!(o, Begun::Begun { stream: s, first: f, .. } if (*s, *f) == (stream, first)));
+            return;
+        }
+        for no in &c.delivered {
+            if let Some(stream) = self.streams.get_mut(no).filter(|stream| stream.ended.is_some()) {
+                stream.delivered = stream.last;
+            }
+        }
+        let limits = &self.rules.limits;
+        let isolate = c.duplicates == Duplicates::Isolate;
+        let refused = c
+            .ids
+            .iter()
+            .enumerate()
+            .find(|(i, id)| c.ids[..*i].contains(id) || (!isolate && !self.named(id).is_empty()));
+        let unread = self.held().filter(|(_, stream)| !stream.is_spent()).count();
+        let spent_left =
+            self.held().filter(|(no, s)| s.is_spent() && session.streams().contains_key(no)).count();
+        assert!(spent_left <= limits.delivered_streams);
+        let refusal = if let Some((_, id)) = refused {
+            Some(Begun::Duplicate(id.clone()))
+        } else if self.in_flight().count() + c.ids.len() > limits.calls {
+            Some(Begun::OverLimit(Limit::Calls))
+        } else if unread >= limits.streams {
+            Some(Begun::OverLimit(Limit::Streams))
+        } else if session.bytes() > limits.session_bytes {
+            assert_eq!(spent_left, 0, "refused for want of bytes that could be had");
+            Some(Begun::OverLimit(Limit::SessionBytes))
+        } else {
+            None
+        };
+        if let Some(refusal) = refusal {
+            assert_eq!(*o, refusal);
+            return;
+        }
+        let Begun::Begun { stream, first, connection } = *o else { panic!("refused: {o:?}") };
+        assert!(self.streams.keys().all(|no| *no < stream));
+        assert!(self.calls.keys().all(|no| *no < first));
+        assert!(self.newest_connection().is_none_or(|no| no < connection));
+        for (i, id) in c.ids.iter().enumerate() {
+            let (id, owner, answer_only) = (id.clone(), c.owner, c.answer_only);
+            let story = CallStory { id, stream, owner, answer_only, over: false };
+            self.calls.insert(CallNo(first.0 + i as u64), story);
+        }
+        let reader = Some((connection, c.owner));
+        self.streams.insert(stream, StreamStory { reader, ..StreamStory::default() });
+        self.begun = Some((c.clone(), first, stream));
+        self.came(now, expected);
+    }
+
+    fn judge_append(&mut self, c: &Append, o: AppendOutcome, expected: &mut Expected) {
+        let no = self.route(c.target);
+        let room = self.rules.limits.stream_bytes;
+        let stream =
+            self.streams.entry(no).or_insert_with(|| StreamStory { standalone: true, ..Default::default() });
+        let solid: u64 =
+            stream.kept.iter().filter(|seq| !stream.may_drop(**seq)).map(|seq| stream.size(*seq)).sum();
+        let fits = solid + c.payload.len() as u64 + 64 <= room;
+        if fits || c.class == Class::Chatter {
+            assert_eq!(o, AppendOutcome::Appended { stream: no, seq: stream.last + 1 });
+            expected.message = Some((no, c.class, c.payload.clone()));
+        } else {
+            assert_eq!(o, AppendOutcome::Full);
+        }
+    }
+
+    fn judge_ask(&mut self, c: &OpenAsk, o: AskOpened, expected: &mut Expected) {
+        let call = match c.target {
+            Target::Call(no) => Some(no),
+            Target::Standalone => None,
+        };
+        if call.is_some_and(|no| self.calls.get(&no).is_none_or(|call| call.over)) {
+            assert_eq!(o, AskOpened::CallGone);
+        } else if self.asks.values().filter(|ask| !ask.over).count() >= self.rules.limits.asks {
+            assert_eq!(o, AskOpened::OverLimit(Limit::Asks));
+        } else {
+            let AskOpened::Opened { ask, stream, .. } = o else { panic!("refused: {o:?}") };
+            assert_eq!(stream, self.route(c.target));
+            assert!(self.asks.keys().all(|no| *no < ask));
+            if !self.streams.contains_key(&stream) {
+                self.standalone(stream);
+            }
+            self.asks.insert(ask, AskStory { call, stream, owner: c.owner, over: false });
+            let payload = format!(r#"{{"jsonrpc":"2.0","id":"{}","method":"ping"}}"#, ask.wire_id());
+            expected.message = Some((stream, Class::Ask, payload.into()));
+        }
+    }
+
+    fn judge_attach(&mut self, c: &Attach, o: Attached, now: Time, expected: &mut Expected) {
+        let (no, after) = match c.at {
+            Position::After { stream, seq } => match self.streams.get(&stream) {
+                Some(story) if story.gone => return assert_eq!(o, Attached::Gone),
+                Some(story) if seq <= story.last => (stream, seq),
+                _ => return assert_eq!(o, Attached::UnknownEvent),
+            },
+            Position::Standalone => {
+                let free = |stream: &StreamStory| stream.reader.is_none();
+                let standalone: Vec<_> = self.held().filter(|(_, stream)| stream.standalone).collect();
+                if self.streams.get(&StreamNo(0)).is_none_or(free) {
+                    (StreamNo(0), self.streams.get(&StreamNo(0)).map_or(0, |stream| stream.delivered))
+                } else if standalone.len() < self.rules.limits.standalone_streams {
+                    let next = self.streams.keys().last().map_or(1, |no| no.0 + 1);
+                    (StreamNo(next), 0)
+                } else if let Some((no, stream)) = standalone.iter().find(|(_, stream)| free(stream)) {
+                    (*no, stream.delivered)
+                } else {
+                    return assert_eq!(o, Attached::OverLimit(Limit::StandaloneStreams));
+                }
+            }
+        };
+        let Attached::Attached { stream, connection, after: from } = o else { panic!("refused: {o:?}") };
+        assert_eq!((stream, from), (no, after));
+        assert!(self.newest_connection().is_none_or(|no| no < connection));
+        let story = if self.streams.contains_key(&no) {
+            self.streams.get_mut(&no).unwrap()
+        } else {
+            self.standalone(no)
+        };
+        if story.reader.replace((connection, c.node)).is_some() {
+            expected.superseded.push((no, connection));
+        }
+        self.came(now, expected);
+    }
+
+    fn judge_detach(&mut self, c: &Detach, o: Detached, now: Time, expected: &mut Expected) {
+        let reads = |stream: &&mut StreamStory| {
+            !stream.gone && stream.reader.is_some_and(|(connection, _)| connection == c.connection)
+        };
+        let Some(stream) = self.streams.get_mut(&c.stream).filter(reads) else {
+            return assert_eq!(o, Detached::Stale);
+        };
+        assert_eq!(o, Detached::Detached);
+        stream.reader = None;
+        stream.delivered = stream.delivered.max(c.through.min(stream.last));
+        if stream.ended.is_none() && !self.somebody_reads() {
+            assert!(self.detached.replace(now).is_none());
+            expected.lifecycle.push(Lifecycle::Detached);
+        }
+    }
+
+    fn judge_put(&mut self, c: &PutState, o: &StatePut) {
+        let limits = &self.rules.limits;
+        let there = self.state.get(&c.key);
+        if there.map(|(version, _)| *version) != c.expected {
+            assert!(matches!(o, StatePut::Conflict { current } if
+                current.as_ref().map(|value| (value.version, value.bytes.clone())).as_ref() == there));
+            return;
+        }
+        let mut after = self.state.clone();
+        match &c.value {
+            Some(bytes) => after.insert(c.key.clone(), (u64::MAX, bytes.clone())),
+            None => after.remove(&c.key),
+        };
+        let size = after.iter().map(|(key, (_, bytes))| key.len() + bytes.len()).sum::<usize>() as u64;
+        if after.len() > limits.state_entries || size > limits.state_bytes {
+            assert_eq!(*o, StatePut::OverLimit(Limit::State));
+            return;
+        }
+        let StatePut::Put { version } = *o else { panic!("refused: {o:?}") };
+        assert_eq!(version.is_some(), c.value.is_some());
+        if let Some(version) = version {
+            assert!(version > self.last_version);
+            self.last_version = version;
+            after.get_mut(&c.key).unwrap().0 = version;
+        }
+        self.state = after;
+    }
+
+    fn judge_sweep(&mut self, o: Swept, now: Time, session: &Session, expected: &mut Expected) {
+        let timing = self.rules.timing.clone();
+        if let Some(closed) = self.closed {
+            let over = closed.plus(timing.linger);
+            assert_eq!(o, if now >= over { Swept::Remove } else { Swept::Next(Some(over)) });
+            return;
+        }
+        let (since, span, reason) = match self.detached {
+            Some(at) => (at.max(self.active), timing.grace, CloseReason::GraceExpired),
+            None => (self.active, timing.idle, CloseReason::IdleExpired),
+        };
+        let busy = self.in_flight().next().is_some() || self.somebody_reads();
+        if !session.is_open() {
+            assert!(!busy && now >= since.plus(span), "ended early");
+            self.close(reason, now, expected);
+        } else {
+            assert!(busy || now < since.plus(span).plus(timing.touch), "did not end");
+            let old = |stream: &StreamStory| stream.ended.is_some_and(|at| now >= at.plus(timing.retention));
+            assert!(self.held().all(|(no, s)| !old(s) || !session.streams().contains_key(&no)));
+        }
+        assert_eq!(o, Swept::Next(session.next_check(&self.rules)));
+    }
+}

@@ -1,0 +1,156 @@
+//! What may happen next, in numbers relative to what is there, so that most moves hit something.
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use steadfast_wire::RequestId;
+
+use super::history::History;
+use crate::command::{
+    Answer, Append, Attach, Begin, Cancel, Close, Detach, Duplicates, FailNode, Finish, GetState, OpenAsk,
+    Position, PutState, Sweep, Target, Touch, Withdraw,
+};
+use crate::{AskNo, CallNo, Class, CloseReason, Command, ConnNo, NodeId, Session, StreamNo, Time};
+
+#[derive(Clone, Debug)]
+pub(super) enum Move {
+    Wait(u64),
+    Touch(bool),
+    Close,
+    Begin { ids: Vec<u8>, owner: u64, isolate: bool, answer_only: bool, delivered: Vec<u64> },
+    BeginAgain,
+    Append { of_call: Option<u64>, class: Class, len: usize },
+    Finish { call: u64, live: bool },
+    Cancel(u8),
+    FailNode(u64),
+    OpenAsk { of_call: Option<u64>, owner: u64 },
+    Answer(u64),
+    Withdraw(u64),
+    Get(u64),
+    Resume { stream: u64, back: u64, node: u64 },
+    Detach { which: usize, back: u64, stale: bool },
+    Put { key: u8, right: bool, value: Option<usize> },
+    Read(u8),
+    Sweep,
+}
+
+pub(super) fn any_move() -> impl Strategy<Value = Move> {
+    let recent = || 0..5u64;
+    let node = || 0..2u64;
+    let of_call = || prop::option::weighted(0.7, recent());
+    let class = prop_oneof![Just(Class::Chatter), Just(Class::Notice)];
+    let begin = (
+        prop_oneof![3 => prop::collection::vec(0..6u8, 1), 1 => prop::collection::vec(0..6u8, 2..4)],
+        node(),
+        any::<bool>(),
+        prop::bool::weighted(0.2),
+        prop::collection::vec(recent(), 0..3),
+    );
+    prop_oneof![
+        5 => (0..25u64).prop_map(Move::Wait),
+        1 => (0..90u64).prop_map(Move::Wait),
+        1 => any::<bool>().prop_map(Move::Touch),
+        1 => prop::bool::weighted(0.3).prop_map(|close| if close { Move::Close } else { Move::Sweep }),
+        12 => begin.prop_map(|(ids, owner, isolate, answer_only, delivered)| {
+            Move::Begin { ids, owner, isolate, answer_only, delivered }
+        }),
+        1 => Just(Move::BeginAgain),
+        10 => (of_call(), class, 0..60usize)
+            .prop_map(|(of_call, class, len)| Move::Append { of_call, class, len }),
+        10 => (recent(), prop::bool::weighted(0.7)).prop_map(|(call, live)| Move::Finish { call, live }),
+        4 => (0..6u8).prop_map(Move::Cancel),
+        1 => node().prop_map(Move::FailNode),
+        5 => (of_call(), node()).prop_map(|(of_call, owner)| Move::OpenAsk { of_call, owner }),
+        3 => recent().prop_map(Move::Answer),
+        2 => recent().prop_map(Move::Withdraw),
+        4 => node().prop_map(Move::Get),
+        5 => (recent(), 0..4u64, node())
+            .prop_map(|(stream, back, node)| Move::Resume { stream, back, node }),
+        7 => (0..6usize, 0..3u64, prop::bool::weighted(0.2))
+            .prop_map(|(which, back, stale)| Move::Detach { which, back, stale }),
+        3 => (0..3u8, prop::bool::weighted(0.8), prop::option::weighted(0.7, 0..9usize))
+            .prop_map(|(key, right, value)| Move::Put { key, right, value }),
+        1 => (0..3u8).prop_map(Move::Read),
+        4 => Just(Move::Sweep),
+    ]
+}
+
+/// Half of the ids are numbers, half the same digits as text.
+fn id(no: u8) -> RequestId {
+    let digit = no / 2;
+    if no.is_multiple_of(2) { RequestId::from(i64::from(digit)) } else { RequestId::text(digit.to_string()) }
+}
+
+fn key(no: u8) -> Box<str> {
+    ["", "a", "key"][usize::from(no)].into()
+}
+
+impl Move {
+    pub(super) fn command(&self, now: &mut Time, session: &Session, history: &History) -> Option<Command> {
+        let meta = session.meta();
+        let call = |back: u64| CallNo(meta.next_call.saturating_sub(1 + back));
+        let ask = |back: u64| AskNo(meta.next_ask.saturating_sub(1 + back));
+        let stream = |back: u64| StreamNo(meta.next_stream.saturating_sub(1 + back));
+        let target =
+            |of_call: Option<u64>| of_call.map_or(Target::Standalone, |back| Target::Call(call(back)));
+        Some(match *self {
+            Self::Wait(ms) => {
+                now.0 += ms;
+                return None;
+            }
+            Self::Touch(initialized) => Command::Touch(Touch { initialized }),
+            Self::Close => Command::Close(Close { reason: CloseReason::Deleted }),
+            Self::Begin { ref ids, owner, isolate, answer_only, ref delivered } => Command::Begin(Begin {
+                ids: ids.iter().map(|no| id(*no)).collect(),
+                owner: NodeId(owner),
+                attempt: meta.next_stream,
+                again: false,
+                duplicates: if isolate { Duplicates::Isolate } else { Duplicates::Reject },
+                answer_only,
+                delivered: delivered.iter().map(|back| stream(*back)).collect(),
+            }),
+            Self::BeginAgain => Command::Begin(Begin { again: true, ..history.last_begin()? }),
+            Self::Append { of_call, class, len } => {
+                let payload = format!("{:.<len$}", meta.next_connection).into();
+                Command::Append(Append { target: target(of_call), class, payload })
+            }
+            Self::Finish { call: back, live } => {
+                let open = session.calls().keys().rev().cycle().nth(back as usize).filter(|_| live);
+                let call = open.copied().unwrap_or_else(|| call(back));
+                Command::Finish(Finish { call, payload: format!("answer to {call}").into() })
+            }
+            Self::Cancel(no) => Command::Cancel(Cancel { id: id(no) }),
+            Self::FailNode(node) => Command::FailNode(FailNode { node: NodeId(node) }),
+            Self::OpenAsk { of_call, owner } => {
+                let rest = Bytes::from_static(br#""method":"ping"}"#);
+                Command::OpenAsk(OpenAsk { target: target(of_call), owner: NodeId(owner), rest })
+            }
+            Self::Answer(back) => Command::Answer(Answer { ask: ask(back) }),
+            Self::Withdraw(back) => Command::Withdraw(Withdraw { ask: ask(back) }),
+            Self::Get(node) => Command::Attach(Attach { at: Position::Standalone, node: NodeId(node) }),
+            Self::Resume { stream: back, back: events, node } => {
+                let stream = stream(back);
+                let last = session.streams().get(&stream).map_or(1, |stream| stream.next_seq);
+                let at = Position::After { stream, seq: last.saturating_sub(events) };
+                Command::Attach(Attach { at, node: NodeId(node) })
+            }
+            Self::Detach { which, back, stale } => {
+                let read: Vec<_> = session
+                    .streams()
+                    .iter()
+                    .filter_map(|(no, stream)| Some((*no, stream.attached?.0, stream.next_seq)))
+                    .collect();
+                let (stream, connection, next) = *read.get(which % read.len().max(1))?;
+                let connection = if stale { ConnNo(connection.0.saturating_sub(1)) } else { connection };
+                Command::Detach(Detach { stream, connection, through: next.saturating_sub(back) })
+            }
+            Self::Put { key: no, right, value } => {
+                let there = session.state().get(&key(no)).map(|value| value.version);
+                let expected = if right { there } else { Some(there.unwrap_or(0).saturating_sub(1)) };
+                let value = value.map(|len| "x".repeat(len).into());
+                Command::PutState(PutState { key: key(no), expected, value })
+            }
+            Self::Read(no) => Command::GetState(GetState { key: key(no) }),
+            Self::Sweep => Command::Sweep(Sweep),
+        })
+    }
+}

@@ -1,0 +1,107 @@
+//! What must be true of a session at any time, given its history.
+
+use super::history::History;
+use crate::{Class, Read, Session, StreamKind, Time};
+
+impl History {
+    pub(super) fn check(&self, session: &Session, now: Time) {
+        self.check_tables(session);
+        self.check_streams(session);
+        self.check_limits(session);
+        self.check_deadline(session, now);
+        self.check_reads(session);
+    }
+
+    fn check_tables(&self, session: &Session) {
+        let calls: Vec<_> = session.calls().iter().map(|(no, call)| (*no, &call.id, call.stream)).collect();
+        let known: Vec<_> = self.in_flight().map(|(no, call)| (no, &call.id, call.stream)).collect();
+        assert_eq!(calls, known);
+        let asks: Vec<_> = session.asks().iter().map(|(no, ask)| (*no, ask.call, ask.owner)).collect();
+        let open = self.asks.iter().filter(|(_, ask)| !ask.over);
+        assert_eq!(asks, open.map(|(no, ask)| (*no, ask.call, ask.owner)).collect::<Vec<_>>());
+        let state: Vec<_> = session.state().iter().map(|(key, value)| (key, value.version)).collect();
+        assert_eq!(state, self.state.iter().map(|(key, value)| (key, value.0)).collect::<Vec<_>>());
+        assert_eq!(session.meta().detached_at, self.detached);
+        assert_eq!(session.meta().closed.map(|(_, at)| at), self.closed);
+        assert_eq!(session.is_open(), self.closed.is_none());
+    }
+
+    fn check_streams(&self, session: &Session) {
+        assert_eq!(session.streams().len(), self.held().count());
+        let mut bytes = 0;
+        for (no, story) in self.held() {
+            let stream = &session.streams()[&no];
+            assert_eq!(stream.last_seq(), story.last);
+            assert_eq!(stream.attached, story.reader);
+            assert_eq!(stream.delivered, story.delivered);
+            assert_eq!(stream.finished_at, story.ended);
+            let open = self.in_flight().filter(|(_, call)| call.stream == no).count();
+            let kind = if story.standalone {
+                StreamKind::Standalone
+            } else {
+                StreamKind::Post { open: u32::try_from(open).unwrap() }
+            };
+            assert_eq!(stream.kind, kind);
+            assert!(stream.entries.iter().is_sorted_by_key(|entry| entry.seq));
+            for entry in &stream.entries {
+                let (class, payload) = &story.events[&entry.seq];
+                assert_eq!((entry.class, entry.payload.as_ref()), (*class, Some(payload)));
+                assert_eq!(u64::from(entry.size), story.size(entry.seq));
+            }
+            for seq in story.events.keys().filter(|seq| !story.kept.contains(seq)) {
+                assert!(story.may_drop(*seq), "event {no}-{seq} is lost");
+            }
+            let held: u64 = story.kept.iter().map(|seq| story.size(*seq)).sum();
+            assert_eq!(stream.bytes, held);
+            bytes += held;
+        }
+        assert_eq!(session.bytes(), bytes);
+    }
+
+    fn check_limits(&self, session: &Session) {
+        let limits = &self.rules.limits;
+        assert!(session.calls().len() <= limits.calls);
+        assert!(session.asks().len() <= limits.asks);
+        assert!(session.standalone_streams().count() <= limits.standalone_streams);
+        let unread = self.held().filter(|(_, stream)| !stream.is_spent()).count();
+        assert!(unread <= limits.streams + limits.standalone_streams);
+        assert!(session.state().len() <= limits.state_entries);
+        for stream in session.streams().values() {
+            let refusable = stream.entries.iter().filter(|entry| entry.class < Class::Ask);
+            assert!(refusable.map(|entry| u64::from(entry.size)).sum::<u64>() <= limits.stream_bytes);
+        }
+    }
+
+    fn check_deadline(&self, session: &Session, now: Time) {
+        let busy = self.in_flight().next().is_some() || self.somebody_reads();
+        let deadline = session.deadline(&self.rules);
+        assert_eq!(deadline.is_none(), busy || self.closed.is_some());
+        if let Some((at, _)) = deadline {
+            let span = if self.detached.is_some() { self.rules.timing.grace } else { self.rules.timing.idle };
+            assert!(at >= self.active.plus(span) && at <= now.plus(span).plus(self.rules.timing.touch));
+            assert!(session.next_check(&self.rules).is_some_and(|next| next <= at));
+        }
+    }
+
+    /// One position of each stream per step; the positions wander with the log.
+    fn check_reads(&self, session: &Session) {
+        for (no, story) in &self.streams {
+            let after = story.last / 2;
+            for budget in [0, 150, u64::MAX] {
+                let Read::Slice(slice) = session.read(*no, after, budget) else {
+                    assert!(story.gone && session.read(*no, after, budget) == Read::Gone);
+                    continue;
+                };
+                let got: Vec<u64> = slice.entries.iter().map(|entry| entry.seq).collect();
+                let want = story.kept.range(after + 1..).copied().take(got.len());
+                assert_eq!(got, want.collect::<Vec<_>>());
+                assert_eq!(got.len() as u64 + slice.missing, slice.through - after);
+                let whole = slice.through == story.last;
+                assert!(whole || slice.through == *got.last().unwrap());
+                assert_eq!(slice.ended, whole && story.ended.is_some());
+            }
+            let beyond = session.read(*no, story.last + 1, 0);
+            assert_eq!(beyond, if story.gone { Read::Gone } else { Read::UnknownEvent });
+        }
+    }
+}

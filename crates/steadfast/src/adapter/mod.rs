@@ -1,0 +1,155 @@
+//! An rmcp handler as a backend.
+//!
+//! rmcp's own service loop is used for one thing only: it is what a `Peer` talks to. Each call gets a loop of its
+//! own, so whatever the handler sends through `context.peer` belongs to that call and to no other, and the
+//! handler itself is called directly. An idle session has no loop, no task and no channel.
+
+mod incoming;
+pub(crate) mod outgoing;
+mod peer;
+mod values;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rmcp::model::{ClientRequest, InitializeRequestParams, ProtocolVersion, RequestId as RmcpId, ServerResult};
+use rmcp::service::{RequestContext, RoleServer, Service};
+use rmcp::{ErrorData, ServerHandler};
+use steadfast_engine::backend::BoxFuture;
+use steadfast_engine::{Backend, CallHandle, Facts, Incoming, SessionHandle, Welcome};
+use steadfast_wire::rpc::{self, ErrorObject};
+use steadfast_wire::{RequestId, Revision};
+
+use crate::session::Session;
+use peer::{Line, Mute, open_line};
+pub(crate) use values::{HandlerPer, Values};
+
+/// Answers calls with rmcp handlers.
+pub(crate) struct HandlerBackend<H> {
+    values: Arc<Values<H>>,
+}
+
+impl<H: ServerHandler> HandlerBackend<H> {
+    pub(crate) fn new(factory: Box<dyn Fn() -> H + Send + Sync>, per: HandlerPer) -> Self {
+        Self { values: Arc::new(Values::new(factory, per)) }
+    }
+}
+
+impl<H: ServerHandler> Backend for HandlerBackend<H> {
+    fn initialize(&self, facts: Arc<Facts>, request: Incoming) -> BoxFuture<Result<Welcome, ErrorObject>> {
+        let values = Arc::clone(&self.values);
+        Box::pin(async move {
+            let handler = values.open(facts.id);
+            let answer = initialize(&*handler, &facts, request).await;
+            if answer.is_err() {
+                values.close(facts.id);
+            }
+            answer
+        })
+    }
+
+    fn call(&self, call: CallHandle, request: Incoming) -> BoxFuture<Result<Bytes, ErrorObject>> {
+        let session = call.session();
+        let handler = self.values.get(session.facts().id);
+        Box::pin(async move {
+            let id = rmcp_id(call.id());
+            let (request, mut context) = incoming::request(request, |meta, mut extensions, parts| {
+                extensions.insert(parts);
+                extensions.insert(Session::new(session.clone()));
+                (meta, extensions)
+            })?;
+            let client = peer_info(session.facts())?;
+            let line = open_line(Line::Call(call.clone()), client, Mute);
+            let (meta, extensions) = std::mem::take(&mut context);
+            let mut context = RequestContext::new(id, line.peer().clone());
+            context.ct = call.cancelled().clone();
+            context.meta = meta;
+            context.extensions = extensions;
+            answer(&*handler, request, context).await
+        })
+    }
+
+    fn notify(&self, session: SessionHandle, notification: Incoming) -> BoxFuture<()> {
+        let handler = self.values.get(session.facts().id);
+        Box::pin(async move {
+            let Ok(client) = peer_info(session.facts()) else { return };
+            let Some(notification) = incoming::notification(notification, Session::new(session.clone())) else {
+                return;
+            };
+            peer::deliver(handler, session, client, notification).await;
+        })
+    }
+
+    fn closed(&self, facts: &Arc<Facts>) {
+        self.values.close(facts.id);
+    }
+}
+
+async fn initialize<H: ServerHandler>(
+    handler: &H,
+    facts: &Arc<Facts>,
+    request: Incoming,
+) -> Result<Welcome, ErrorObject> {
+    let mut client = peer_info(facts)?;
+    client.protocol_version = protocol_version(facts.revision);
+    let line = open_line(Line::Nowhere, client.clone(), Mute);
+    let mut context = RequestContext::new(RmcpId::Number(0), line.peer().clone());
+    context.extensions.insert(incoming::parts(request.http));
+    let request = ClientRequest::InitializeRequest(rmcp::model::InitializeRequest::new(client));
+    let result = handler.handle_request(request, context).await.map_err(error_object)?;
+    let ServerResult::InitializeResult(mut result) = result else {
+        return Err(ErrorObject::new(rpc::INTERNAL_ERROR, "The handler answered initialize with something else."));
+    };
+    // A handler may know fewer revisions than we do, but it cannot choose one that has no sessions.
+    let revision = Revision::parse(result.protocol_version.as_str()).filter(|revision| !revision.is_modern());
+    let revision = revision.unwrap_or(facts.revision);
+    result.protocol_version = protocol_version(revision);
+    Ok(Welcome { result: to_json(&result)?, revision })
+}
+
+async fn answer<H: ServerHandler>(
+    handler: &H,
+    request: ClientRequest,
+    context: RequestContext<RoleServer>,
+) -> Result<Bytes, ErrorObject> {
+    match handler.handle_request(request, context).await {
+        Ok(result) => to_json(&result),
+        Err(error) => Err(error_object(error)),
+    }
+}
+
+fn to_json(result: &impl serde::Serialize) -> Result<Bytes, ErrorObject> {
+    serde_json::to_vec(result).map(Bytes::from).map_err(|error| {
+        ErrorObject::new(rpc::INTERNAL_ERROR, format!("The handler's result is not JSON: {error}"))
+    })
+}
+
+fn error_object(error: ErrorData) -> ErrorObject {
+    let data = error.data.map(|data| data.to_string());
+    ErrorObject { code: error.code.0, message: error.message.into_owned(), data }
+}
+
+/// What the client said of itself, with the revision that was agreed.
+fn peer_info(facts: &Facts) -> Result<InitializeRequestParams, ErrorObject> {
+    let mut info: InitializeRequestParams = serde_json::from_slice(&facts.initialize).map_err(|error| {
+        ErrorObject::new(rpc::INVALID_PARAMS, format!("The parameters of `initialize` are not right: {error}"))
+    })?;
+    info.protocol_version = protocol_version(facts.revision);
+    Ok(info)
+}
+
+fn protocol_version(revision: Revision) -> ProtocolVersion {
+    match revision {
+        Revision::V2025_03_26 => ProtocolVersion::V_2025_03_26,
+        Revision::V2025_06_18 => ProtocolVersion::V_2025_06_18,
+        Revision::V2025_11_25 => ProtocolVersion::V_2025_11_25,
+        Revision::V2026_07_28 => ProtocolVersion::V_2026_07_28,
+    }
+}
+
+fn rmcp_id(id: &RequestId) -> RmcpId {
+    match id {
+        RequestId::Number(n) => RmcpId::Number(*n),
+        RequestId::Text(text) => RmcpId::String(text.as_ref().into()),
+    }
+}

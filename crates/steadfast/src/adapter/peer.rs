@@ -1,0 +1,213 @@
+//! Lines: what a handler's `Peer` is connected to.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientNotification, ClientRequest, InitializeRequestParams, JsonRpcMessage,
+    RequestId as RmcpId, ServerConfig, ServerJsonRpcMessage, ServerRequest, ServerResult,
+};
+use rmcp::service::{NotificationContext, RequestContext, RoleServer, RunningService, Service, serve_directly};
+use rmcp::transport::Transport;
+use rmcp::{ErrorData, ServerHandler};
+use steadfast_engine::{CallHandle, Refusal, SessionHandle};
+use tokio::sync::{mpsc, oneshot};
+
+use super::outgoing;
+
+/// Answers to asks that wait to be taken by rmcp's loop. It takes them at once, so this is for bursts.
+const INBOX: usize = 64;
+
+/// Where a line leads.
+#[derive(Clone)]
+pub(super) enum Line {
+    /// To the stream of a call.
+    Call(CallHandle),
+    /// To a standalone stream of a session.
+    Session(SessionHandle),
+    /// `initialize` is answered before there is a session: nothing can be sent yet.
+    Nowhere,
+}
+
+/// Connects a peer to a line. The line is cut when what this returns is dropped.
+pub(super) fn open_line<S: Service<RoleServer>>(
+    line: Line,
+    client: InitializeRequestParams,
+    service: S,
+) -> RunningService<RoleServer, S> {
+    serve_directly(service, LineTransport::new(line, None), Some(client))
+}
+
+/// Hands a notification to the handler and waits until it is done with it.
+///
+/// rmcp offers no way to make a `NotificationContext`, so the notification travels through a loop.
+pub(super) async fn deliver<H: ServerHandler>(
+    handler: Arc<H>,
+    session: SessionHandle,
+    client: InitializeRequestParams,
+    notification: ClientNotification,
+) {
+    let (done, finished) = oneshot::channel();
+    let service = Once { handler, done: Mutex::new(Some(done)) };
+    let message = ClientJsonRpcMessage::notification(notification);
+    let line = serve_directly(service, LineTransport::new(Line::Session(session), Some(message)), Some(client));
+    // An error means that the handler panicked; rmcp has reported that.
+    let _ = finished.await;
+    drop(line);
+}
+
+/// The service of a loop that only serves a peer.
+pub(super) struct Mute;
+
+impl Service<RoleServer> for Mute {
+    async fn handle_request(
+        &self,
+        _request: ClientRequest,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ServerResult, ErrorData> {
+        Err(ErrorData::internal_error("requests do not come this way", None))
+    }
+
+    async fn handle_notification(
+        &self,
+        _notification: ClientNotification,
+        _context: NotificationContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        Ok(())
+    }
+
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::default()
+    }
+}
+
+/// The service of a loop that hands over one notification.
+struct Once<H> {
+    handler: Arc<H>,
+    done: Mutex<Option<oneshot::Sender<()>>>,
+}
+
+impl<H: ServerHandler> Service<RoleServer> for Once<H> {
+    async fn handle_request(
+        &self,
+        _request: ClientRequest,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ServerResult, ErrorData> {
+        Err(ErrorData::internal_error("requests do not come this way", None))
+    }
+
+    async fn handle_notification(
+        &self,
+        notification: ClientNotification,
+        context: NotificationContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        // Dropped when this returns or unwinds, which tells whoever waits.
+        let _done = self.done.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.handler.handle_notification(notification, context).await
+    }
+
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::default()
+    }
+}
+
+/// What was sent could not be taken.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LineError {
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    #[error("nothing can be sent before the session is open")]
+    NotOpenYet,
+}
+
+struct LineTransport {
+    line: Line,
+    /// The message that the loop is to begin with.
+    first: Option<ClientJsonRpcMessage>,
+    inbox: mpsc::Receiver<ClientJsonRpcMessage>,
+    answers: mpsc::Sender<ClientJsonRpcMessage>,
+}
+
+impl LineTransport {
+    fn new(line: Line, first: Option<ClientJsonRpcMessage>) -> Self {
+        let (answers, inbox) = mpsc::channel(INBOX);
+        Self { line, first, inbox, answers }
+    }
+
+    /// Sends a request to the client; its answer will arrive in the inbox.
+    fn ask(&self, id: RmcpId, request: &ServerRequest) {
+        let (line, answers, rest) = (self.line.clone(), self.answers.clone(), outgoing::request(request));
+        tokio::spawn(async move {
+            let answer = match line {
+                Line::Call(call) => call.ask(rest).await.map_err(LineError::from),
+                Line::Session(session) => session.ask(rest).await.map_err(LineError::from),
+                Line::Nowhere => Err(LineError::NotOpenYet),
+            };
+            // If the loop is gone, nobody waits.
+            let _ = answers.send(as_rmcp(id, answer)).await;
+        });
+    }
+}
+
+/// The client's answer under the id that rmcp gave the request.
+fn as_rmcp(id: RmcpId, answer: Result<Bytes, LineError>) -> ClientJsonRpcMessage {
+    let failed = |why: String| ClientJsonRpcMessage::error(ErrorData::internal_error(why, None), Some(id.clone()));
+    match answer.map(|answer| serde_json::from_slice::<ClientJsonRpcMessage>(&answer)) {
+        Ok(Ok(JsonRpcMessage::Response(response))) => ClientJsonRpcMessage::response(response.result, id),
+        Ok(Ok(JsonRpcMessage::Error(error))) => ClientJsonRpcMessage::error(error.error, Some(id)),
+        Ok(Ok(_)) => failed("the client answered with something that is no answer".into()),
+        Ok(Err(error)) => failed(format!("the client's answer could not be read: {error}")),
+        Err(error) => failed(error.to_string()),
+    }
+}
+
+impl Transport<RoleServer> for LineTransport {
+    type Error = LineError;
+
+    fn send(
+        &mut self,
+        message: ServerJsonRpcMessage,
+    ) -> impl Future<Output = Result<(), LineError>> + Send + 'static {
+        // Submitted here and not in the future, so that messages keep their order.
+        let sent: Option<futures::Sent> = match message {
+            JsonRpcMessage::Notification(message) => {
+                let (class, payload) = outgoing::notification(message.notification);
+                match &self.line {
+                    Line::Call(call) => Some(Box::pin(call.notify(class, payload))),
+                    Line::Session(session) => Some(Box::pin(session.notify(class, payload))),
+                    Line::Nowhere => None,
+                }
+            }
+            JsonRpcMessage::Request(message) => {
+                self.ask(message.id, &message.request);
+                Some(Box::pin(std::future::ready(Ok(()))))
+            }
+            // Answers do not come this way: the handler is called directly.
+            JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => Some(Box::pin(std::future::ready(Ok(())))),
+        };
+        async move {
+            match sent {
+                Some(sent) => Ok(sent.await?),
+                None => Err(LineError::NotOpenYet),
+            }
+        }
+    }
+
+    async fn receive(&mut self) -> Option<ClientJsonRpcMessage> {
+        if let Some(first) = self.first.take() {
+            return Some(first);
+        }
+        // The transport holds a sender itself, so this waits for as long as the line is open.
+        self.inbox.recv().await
+    }
+
+    async fn close(&mut self) -> Result<(), LineError> {
+        Ok(())
+    }
+}
+
+mod futures {
+    pub(super) type Sent =
+        std::pin::Pin<Box<dyn Future<Output = Result<(), steadfast_engine::Refusal>> + Send + 'static>>;
+}

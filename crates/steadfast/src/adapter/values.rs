@@ -1,0 +1,59 @@
+//! The handler values of the sessions that this process serves.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use steadfast_engine::SessionId;
+
+const SHARDS: usize = 64;
+
+/// How many handler values there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum HandlerPer {
+    /// One for each session, for as long as the session lives: rmcp handlers keep state in their fields.
+    #[default]
+    Session,
+    /// One for all, for handlers that keep nothing.
+    Process,
+}
+
+pub(crate) struct Values<H> {
+    factory: Box<dyn Fn() -> H + Send + Sync>,
+    shared: Option<Arc<H>>,
+    shards: Box<[Mutex<HashMap<SessionId, Arc<H>>>]>,
+}
+
+impl<H> Values<H> {
+    pub(crate) fn new(factory: Box<dyn Fn() -> H + Send + Sync>, per: HandlerPer) -> Self {
+        let shared = (per == HandlerPer::Process).then(|| Arc::new(factory()));
+        Self { factory, shared, shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
+    }
+
+    /// The handler of a session that is being opened.
+    pub(crate) fn open(&self, id: SessionId) -> Arc<H> {
+        self.get(id)
+    }
+
+    /// The handler of a session; made anew if this process has not served the session before.
+    pub(crate) fn get(&self, id: SessionId) -> Arc<H> {
+        if let Some(shared) = &self.shared {
+            return Arc::clone(shared);
+        }
+        if let Some(handler) = self.shard(id).get(&id) {
+            return Arc::clone(handler);
+        }
+        // The user's code runs outside the lock. If two requests make a value at once, the first stays.
+        let made = Arc::new((self.factory)());
+        Arc::clone(self.shard(id).entry(id).or_insert(made))
+    }
+
+    pub(crate) fn close(&self, id: SessionId) {
+        let handler = self.shard(id).remove(&id);
+        // The user's code again, and again outside the lock.
+        drop(handler);
+    }
+
+    fn shard(&self, id: SessionId) -> MutexGuard<'_, HashMap<SessionId, Arc<H>>> {
+        self.shards[usize::from(id.as_bytes()[0]) % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,197 @@
+//! Putting a server together.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::request::Parts;
+use rmcp::ServerHandler;
+use steadfast_engine::listener::Listener;
+use steadfast_engine::{
+    Clock, Duplicates, Engine, Entropy, Limits, Options, Principal, Rules, SessionEvent, SystemClock, SystemEntropy,
+    Timing,
+};
+use steadfast_http::{Config, Denied, Endpoint, Hosts, Origins, ResponseMode};
+use steadfast_store::{Store, StoreError};
+
+use crate::adapter::{HandlerBackend, HandlerPer};
+use crate::server::Server;
+use crate::store_url::{Durability, StoreUrl};
+
+/// Collects what a server needs to know. Every setting has a default that is safe on one machine.
+pub struct Builder<H> {
+    factory: Box<dyn Fn() -> H + Send + Sync>,
+    per: HandlerPer,
+    place: Place,
+    durability: Durability,
+    rules: Rules,
+    options: Options,
+    config: Config,
+    listeners: Vec<Box<dyn Listener>>,
+    clock: Arc<dyn Clock>,
+    entropy: Arc<dyn Entropy>,
+}
+
+enum Place {
+    Url(StoreUrl),
+    Given(Arc<dyn Store>),
+}
+
+/// Why a server could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("the session store cannot be opened: {0}")]
+    Store(#[from] StoreError),
+}
+
+impl<H: ServerHandler> Builder<H> {
+    pub(crate) fn new(factory: impl Fn() -> H + Send + Sync + 'static) -> Self {
+        Self {
+            factory: Box::new(factory),
+            per: HandlerPer::default(),
+            place: Place::Url(StoreUrl::Memory),
+            durability: Durability::default(),
+            rules: Rules::default(),
+            options: Options::default(),
+            config: Config::default(),
+            listeners: Vec::new(),
+            clock: Arc::new(SystemClock),
+            entropy: Arc::new(SystemEntropy),
+        }
+    }
+
+    /// Where sessions are kept. In memory unless said otherwise.
+    pub fn store(mut self, url: StoreUrl) -> Self {
+        self.place = Place::Url(url);
+        self
+    }
+
+    /// A store of your own making. It brings its own limits and times, so [`Builder::limits`] and
+    /// [`Builder::timing`] do not apply.
+    pub fn custom_store(mut self, store: Arc<dyn Store>) -> Self {
+        self.place = Place::Given(store);
+        self
+    }
+
+    /// What an acknowledged step survives: the end of the process, or a power cut as well.
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// One handler value for all sessions, for handlers that keep nothing in their fields.
+    pub fn stateless_handler(mut self) -> Self {
+        self.per = HandlerPer::Process;
+        self
+    }
+
+    /// Bounds of sessions.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.rules.limits = limits;
+        self
+    }
+
+    /// Grace, idle and retention times.
+    pub fn timing(mut self, timing: Timing) -> Self {
+        self.rules.timing = timing;
+        self
+    }
+
+    /// What to do with a request whose id is in flight already.
+    pub fn duplicates(mut self, duplicates: Duplicates) -> Self {
+        self.options.duplicates = duplicates;
+        self
+    }
+
+    /// How long a call may take.
+    pub fn call_deadline(mut self, deadline: Duration) -> Self {
+        self.options.call_deadline = deadline;
+        self
+    }
+
+    /// How calls are answered.
+    pub fn response(mut self, mode: ResponseMode) -> Self {
+        self.config.response = mode;
+        self
+    }
+
+    /// Which `Host` values are served. Loopback names only, unless said otherwise.
+    pub fn hosts(mut self, hosts: Hosts) -> Self {
+        self.config.hosts = hosts;
+        self
+    }
+
+    /// Which web pages are served. Loopback pages only, unless said otherwise.
+    pub fn origins(mut self, origins: Origins) -> Self {
+        self.config.origins = origins;
+        self
+    }
+
+    /// Who is calling. A session belongs to the principal that opened it; to everybody else it does not exist.
+    pub fn principal(
+        mut self,
+        principal: impl Fn(&Parts) -> Result<Principal, Denied> + Send + Sync + 'static,
+    ) -> Self {
+        self.config.principal = Arc::new(principal);
+        self
+    }
+
+    /// The largest POST body.
+    pub fn max_body_bytes(mut self, bytes: usize) -> Self {
+        self.config.max_body_bytes = bytes;
+        self
+    }
+
+    /// How often a silent stream gets a comment.
+    pub fn keep_alive(mut self, interval: Duration) -> Self {
+        self.config.keep_alive = interval;
+        self
+    }
+
+    /// How long a client should wait before it comes back to a stream that broke off.
+    pub fn retry(mut self, wait: Duration) -> Self {
+        self.config.retry = wait;
+        self
+    }
+
+    /// Sends connections away after this long, to come back; for balancers that cut long responses.
+    pub fn max_connection_age(mut self, age: Duration) -> Self {
+        self.config.max_connection_age = Some(age);
+        self
+    }
+
+    /// Hears of each step in each session's life, on a thread of its own.
+    pub fn on_session_event(mut self, listener: impl FnMut(SessionEvent) + Send + 'static) -> Self {
+        self.listeners.push(Box::new(listener));
+        self
+    }
+
+    /// Where time comes from.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Where session ids come from.
+    pub fn entropy(mut self, entropy: Arc<dyn Entropy>) -> Self {
+        self.entropy = entropy;
+        self
+    }
+
+    /// Opens the store and starts the node.
+    pub async fn start(self) -> Result<Server, StartError> {
+        let store = match self.place {
+            Place::Url(url) => url.open(self.rules, self.durability)?,
+            Place::Given(store) => store,
+        };
+        let backend = Arc::new(HandlerBackend::new(self.factory, self.per));
+        let engine =
+            Engine::start(store, backend, self.clock, self.entropy, self.options, self.listeners).await?;
+        Ok(Server::new(Endpoint::new(engine, self.config)))
+    }
+}
+
+impl<H> std::fmt::Debug for Builder<H> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Builder").field("rules", &self.rules).field("config", &self.config).finish_non_exhaustive()
+    }
+}

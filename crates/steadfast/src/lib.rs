@@ -1,0 +1,20 @@
+#![doc = include_str!("docs/manual.md")]
+#![forbid(unsafe_code)]
+
+mod adapter;
+mod builder;
+mod server;
+mod session;
+mod store_url;
+
+pub use builder::{Builder, StartError};
+pub use server::Server;
+pub use session::{Session, StateError};
+pub use store_url::{Durability, StoreUrl, StoreUrlError};
+
+pub use steadfast_engine::{
+    Clock, CloseReason, Duplicates, Entropy, Limits, ManualClock, Principal, Refusal, SessionEvent,
+    SessionEventKind, SessionId, SystemClock, SystemEntropy, Time, Timing,
+};
+pub use steadfast_http::{Denied, Endpoint, Hosts, Origins, ResponseBody, ResponseMode};
+pub use steadfast_store as store;

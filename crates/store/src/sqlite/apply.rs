@@ -1,0 +1,236 @@
+//! The writer's jobs, one by one, within a transaction.
+
+use std::sync::Arc;
+
+use rusqlite::{OptionalExtension, params};
+use steadfast_session::command::{Begin, FailNode, OpenAsk, Sweep, Swept};
+use steadfast_session::{
+    Changes, Command, Facts, Lifecycle, Limit, NodeId, Outcome, Session, SessionId, Time,
+};
+
+use super::failure::{concerns_one_session, not_done};
+use super::job::{Answer, Deferred, Job};
+use super::load::load;
+use super::persist;
+use super::slot::Slot;
+use super::value::{Col, instant, int};
+use super::writer::Writer;
+use crate::error::StoreError;
+use crate::store::{Opened, no_session};
+
+/// Sessions that a sweep or a burial changes before it writes them, so that the cache keeps its bound.
+const STRIDE: usize = 256;
+
+impl Writer<'_> {
+    /// Does one job and defers its answer. An error ends the whole transaction.
+    pub(super) fn handle(&mut self, job: Job) -> rusqlite::Result<()> {
+        let answer = match job {
+            Job::Open { facts, to } => Answer::Opened(to, isolate(self.open(facts))?),
+            Job::Apply { session, command, now, to } => {
+                Answer::Outcome(to, isolate(self.apply(session, command, now))?)
+            }
+            Job::Sweep { now, batch, to } => Answer::Count(to, Ok(self.sweep(now, batch)?)),
+            Job::Join { node, now, to } => Answer::Done(to, self.join(node, now)?),
+            Job::Bury { now, to } => Answer::Count(to, Ok(self.bury(now)?)),
+            Job::Leave { node, now, to } => Answer::Done(to, Ok(self.fail_node(node, now)?)),
+        };
+        self.deferred.push(Deferred::Answer(answer));
+        Ok(())
+    }
+
+    fn open(&mut self, facts: Facts) -> rusqlite::Result<Opened> {
+        if self.slot(facts.id)?.is_some() {
+            return Ok(Opened::Taken);
+        }
+        if let Some(limit) = self.no_room_for(&facts)? {
+            return Ok(Opened::OverLimit(limit));
+        }
+        let facts = Arc::new(facts);
+        let key = self.sql.add_session.insert(params![
+            facts.id.as_bytes(),
+            facts.principal.as_str(),
+            facts.revision.as_str(),
+            &facts.initialize[..],
+            instant(facts.opened_at),
+        ])?;
+        self.sql.admit.execute([facts.principal.as_str()])?;
+        self.more_sessions += 1;
+        let mut slot = Slot::new(key, Session::open(Arc::clone(&facts)), None);
+        let check_at = slot.session.next_check(&self.shared.rules);
+        persist::schedule(&mut self.sql, &mut slot, check_at)?;
+        slot.dirty.meta = true;
+        slot.dirty.listed = true;
+        self.unwritten.push(facts.id);
+        self.cache.insert(facts.id, slot);
+        let mut changes = self.fresh_changes();
+        changes.lifecycle.push(Lifecycle::Opened);
+        self.deferred.push(Deferred::Signal(Arc::clone(&facts), changes));
+        Ok(Opened::Opened(facts))
+    }
+
+    fn no_room_for(&mut self, facts: &Facts) -> rusqlite::Result<Option<Limit>> {
+        let limits = &self.shared.rules.limits;
+        let sessions: i64 = self.sql.sessions.query_row([], |row| row.get(0))?;
+        if (sessions + self.more_sessions).cast_unsigned() >= limits.sessions {
+            return Ok(Some(Limit::Sessions));
+        }
+        let own: Option<i64> =
+            self.sql.sessions_of.query_row([facts.principal.as_str()], |row| row.get(0)).optional()?;
+        let full = own.unwrap_or(0).cast_unsigned() >= limits.sessions_per_principal;
+        Ok(full.then_some(Limit::SessionsPerPrincipal))
+    }
+
+    fn slot(&mut self, id: SessionId) -> rusqlite::Result<Option<&mut Slot>> {
+        if self.cache.get(&id).is_none() {
+            let Some(slot) = load(&mut self.sql, id)? else { return Ok(None) };
+            self.cache.insert(id, slot);
+        }
+        Ok(self.cache.get(&id))
+    }
+
+    fn apply(&mut self, id: SessionId, command: Command, now: Time) -> rusqlite::Result<Outcome> {
+        if self.slot(id)?.is_none() {
+            return Ok(no_session(&command));
+        }
+        let mut changes = self.fresh_changes();
+        let Some(slot) = self.cache.get(&id) else { return Ok(no_session(&command)) };
+        let bytes = slot.session.bytes();
+        let node = holder(&command);
+        let outcome = slot.session.apply(command, now, &self.shared.rules, &mut changes);
+        persist::log(&mut self.sql, slot, &changes)?;
+        slot.dirty.add(&changes);
+        self.more_bytes += int(slot.session.bytes()) - int(bytes);
+        if let Some(node) = node
+            && !slot.nodes.contains(&node)
+        {
+            self.sql.add_presence.execute([slot.key, int(node.0)])?;
+            slot.nodes.push(node);
+        }
+        // Earlier than agreed: look earlier. Later than agreed: the sweep will see, so that a busy session does
+        // not move in the agenda with each request.
+        let check_at = slot.session.next_check(&self.shared.rules);
+        if check_at.is_some_and(|at| slot.check_at.is_none_or(|agreed| at < agreed)) {
+            persist::schedule(&mut self.sql, slot, check_at)?;
+        }
+        if !slot.dirty.listed {
+            slot.dirty.listed = true;
+            self.unwritten.push(id);
+        }
+        let facts = Arc::clone(slot.session.facts());
+        if changes.lifecycle.iter().any(|event| matches!(event, Lifecycle::Closed(_))) {
+            self.sql.release.execute([facts.principal.as_str()])?;
+            self.sql.forget_principal.execute([facts.principal.as_str()])?;
+            self.more_sessions -= 1;
+        }
+        self.defer_signal(facts, changes);
+        Ok(outcome)
+    }
+
+    fn defer_signal(&mut self, facts: Arc<Facts>, changes: Box<Changes>) {
+        if changes.lifecycle.is_empty() && crate::signal::News::of(facts.id, &changes).is_empty() {
+            self.recycle(changes);
+        } else {
+            self.deferred.push(Deferred::Signal(facts, changes));
+        }
+    }
+
+    fn sweep(&mut self, now: Time, batch: usize) -> rusqlite::Result<usize> {
+        self.flush()?;
+        let limit = i64::try_from(batch).unwrap_or(i64::MAX);
+        let due: Vec<(Time, i64, SessionId)> = self
+            .sql
+            .due
+            .query_map([instant(now), limit], |row| {
+                Ok((row.get::<_, Col<_>>(0)?.0, row.get(1)?, row.get::<_, Col<_>>(2)?.0))
+            })?
+            .collect::<Result<_, _>>()?;
+        for (i, (agreed, key, id)) in due.iter().enumerate() {
+            match isolate(self.sweep_one(*id, now))? {
+                Ok(()) => {}
+                Err(error) => {
+                    // Left as it is for somebody to look at, but not again and again.
+                    tracing::error!(session = id.short(), %error, "a session cannot be swept");
+                    self.sql.drop_agenda.execute([instant(*agreed), *key])?;
+                }
+            }
+            if i % STRIDE == STRIDE - 1 {
+                self.flush()?;
+            }
+        }
+        Ok(due.len())
+    }
+
+    fn sweep_one(&mut self, id: SessionId, now: Time) -> rusqlite::Result<()> {
+        let outcome = self.apply(id, Command::Sweep(Sweep), now)?;
+        let Some(slot) = self.cache.get(&id) else { return Ok(()) };
+        if let Outcome::Sweep(Swept::Next(next)) = outcome {
+            return persist::schedule(&mut self.sql, slot, next);
+        }
+        self.more_bytes -= int(slot.session.bytes());
+        persist::remove(&mut self.sql, slot)?;
+        self.cache.remove(&id);
+        Ok(())
+    }
+
+    fn join(&mut self, node: NodeId, now: Time) -> rusqlite::Result<Result<(), StoreError>> {
+        if let Err(error) = self.locks.hold(node) {
+            let text = format!("cannot lock the file that shows that this process is alive: {error}");
+            return Ok(Err(StoreError::Unavailable(text)));
+        }
+        self.sql.add_node.execute([int(node.0), instant(now)])?;
+        Ok(Ok(()))
+    }
+
+    fn bury(&mut self, now: Time) -> rusqlite::Result<usize> {
+        let nodes: Vec<NodeId> = self
+            .sql
+            .nodes
+            .query_map([], |row| row.get::<_, Col<_>>(0).map(|Col(node)| node))?
+            .collect::<Result<_, _>>()?;
+        let dead: Vec<NodeId> = nodes.into_iter().filter(|node| self.locks.is_dead(*node)).collect();
+        for node in &dead {
+            self.fail_node(*node, now)?;
+        }
+        Ok(dead.len())
+    }
+
+    /// Fails whatever a node holds, and strikes it off the list.
+    fn fail_node(&mut self, node: NodeId, now: Time) -> rusqlite::Result<()> {
+        self.flush()?;
+        let sessions: Vec<SessionId> = self
+            .sql
+            .sessions_of_node
+            .query_map([int(node.0)], |row| row.get::<_, Col<_>>(0).map(|Col(id)| id))?
+            .collect::<Result<_, _>>()?;
+        for (i, id) in sessions.iter().enumerate() {
+            if let Err(error) = isolate(self.apply(*id, Command::FailNode(FailNode { node }), now))? {
+                tracing::error!(session = id.short(), %error, "a session cannot be freed of a node");
+            }
+            if i % STRIDE == STRIDE - 1 {
+                self.flush()?;
+            }
+        }
+        self.sql.drop_node.execute([int(node.0)])?;
+        self.sql.drop_presence_of_node.execute([int(node.0)])?;
+        self.cache.forget_node(node);
+        self.deferred.push(Deferred::Unlock(node));
+        Ok(())
+    }
+}
+
+/// The node that holds something of the session after this command, if it succeeds.
+fn holder(command: &Command) -> Option<NodeId> {
+    match command {
+        Command::Begin(Begin { owner, .. }) | Command::OpenAsk(OpenAsk { owner, .. }) => Some(*owner),
+        Command::Attach(attach) => Some(attach.node),
+        _ => None,
+    }
+}
+
+/// Keeps one unreadable session from failing everybody's transaction.
+fn isolate<T>(result: rusqlite::Result<T>) -> rusqlite::Result<Result<T, StoreError>> {
+    match result {
+        Err(error) if concerns_one_session(&error) => Ok(Err(not_done(&error))),
+        other => other.map(Ok),
+    }
+}

@@ -1,0 +1,151 @@
+//! From rows to a session.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rusqlite::{OptionalExtension, Row};
+use steadfast_session::{
+    Ask, AskNo, Call, CallNo, Class, ConnNo, Entry, Facts, Meta, Session, SessionId, Stream, StreamKind,
+    StreamNo, Time, Value,
+};
+
+use super::slot::Slot;
+use super::sql::WriterSql;
+use super::value::Col;
+
+/// Loads a session with the index of its logs. Payloads stay in the file.
+pub(super) fn load(sql: &mut WriterSql<'_>, id: SessionId) -> rusqlite::Result<Option<Slot>> {
+    let found = sql.find_session.query_row([id.as_bytes()], |row| Ok((row.get(0)?, facts(id, row, 1)?)));
+    let Some((key, facts)) = found.optional()? else { return Ok(None) };
+    let (meta, check_at) = sql.load_meta.query_row([key], meta)?;
+    let calls = sql.load_calls.query_map([key], call)?.collect::<Result<_, _>>()?;
+    let asks = sql.load_asks.query_map([key], ask)?.collect::<Result<_, _>>()?;
+    let state = sql.load_state.query_map([key], state)?.collect::<Result<_, _>>()?;
+    let streams = streams(sql, key)?;
+    let session = Session::restore(Arc::new(facts), meta, calls, asks, streams, state);
+    Ok(Some(Slot::new(key, session, check_at)))
+}
+
+fn streams(sql: &mut WriterSql<'_>, key: i64) -> rusqlite::Result<BTreeMap<StreamNo, Stream>> {
+    let mut streams = BTreeMap::new();
+    let mut answers = Vec::new();
+    let mut rows = sql.load_streams.query([key])?;
+    while let Some(row) = rows.next()? {
+        let (no, stream) = stream(row)?;
+        answers.extend(answer(row, 7, &stream)?.map(|answer| (no, answer)));
+        streams.insert(no, stream);
+    }
+    let mut rows = sql.load_events.query([key])?;
+    while let Some(row) = rows.next()? {
+        hold(&mut streams, StreamNo(number(row, 0)?), event(row, 1)?);
+    }
+    for (no, answer) in answers {
+        hold(&mut streams, no, answer);
+    }
+    Ok(streams)
+}
+
+fn hold(streams: &mut BTreeMap<StreamNo, Stream>, no: StreamNo, entry: Entry) {
+    let Some(stream) = streams.get_mut(&no) else { return };
+    stream.bytes += u64::from(entry.size);
+    stream.entries.push_back(entry);
+}
+
+/// Reads sequence number, class and size from the columns from `at` on.
+pub(super) fn event(row: &Row<'_>, at: usize) -> rusqlite::Result<Entry> {
+    Ok(Entry {
+        seq: number(row, at)?,
+        class: row.get::<_, Col<_>>(at + 1)?.0,
+        size: row.get(at + 2)?,
+        payload: None,
+    })
+}
+
+/// Reads the answer that ends a stream, if it is kept in the stream's row, from the columns from `at` on.
+pub(super) fn answer(row: &Row<'_>, at: usize, stream: &Stream) -> rusqlite::Result<Option<Entry>> {
+    let Some(size) = row.get(at)? else { return Ok(None) };
+    let payload = Some(row.get::<_, Col<_>>(at + 1)?.0);
+    Ok(Some(Entry { seq: stream.last_seq(), class: Class::Response, size, payload }))
+}
+
+/// Reads principal, revision, `initialize` and time of opening from the columns from `at` on.
+pub(super) fn facts(id: SessionId, row: &Row<'_>, at: usize) -> rusqlite::Result<Facts> {
+    Ok(Facts {
+        id,
+        principal: steadfast_session::Principal::new(row.get::<_, String>(at)?),
+        revision: row.get::<_, Col<_>>(at + 1)?.0,
+        initialize: row.get::<_, Col<_>>(at + 2)?.0,
+        opened_at: row.get::<_, Col<_>>(at + 3)?.0,
+    })
+}
+
+/// The kind of a stream, by how many of its calls are open.
+pub(super) fn kind(open_calls: Option<u32>) -> StreamKind {
+    open_calls.map_or(StreamKind::Standalone, |open| StreamKind::Post { open })
+}
+
+pub(super) fn number(row: &Row<'_>, at: usize) -> rusqlite::Result<u64> {
+    row.get::<_, Col<u64>>(at).map(|Col(number)| number)
+}
+
+fn optional<T>(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<T>>
+where
+    Col<T>: rusqlite::types::FromSql,
+{
+    Ok(row.get::<_, Option<Col<T>>>(at)?.map(|Col(value)| value))
+}
+
+pub(super) fn time(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<Time>> {
+    optional(row, at)
+}
+
+fn meta(row: &Row<'_>) -> rusqlite::Result<(Meta, Option<Time>)> {
+    let meta = Meta {
+        initialized: row.get(0)?,
+        last_active: row.get::<_, Col<_>>(1)?.0,
+        detached_at: time(row, 2)?,
+        closed: optional(row, 3)?.zip(time(row, 4)?),
+        next_call: number(row, 5)?,
+        next_stream: number(row, 6)?,
+        next_ask: number(row, 7)?,
+        next_connection: number(row, 8)?,
+        next_version: number(row, 9)?,
+    };
+    Ok((meta, time(row, 10)?))
+}
+
+fn call(row: &Row<'_>) -> rusqlite::Result<(CallNo, Call)> {
+    let call = Call {
+        id: row.get::<_, Col<_>>(1)?.0,
+        stream: StreamNo(number(row, 2)?),
+        owner: row.get::<_, Col<_>>(3)?.0,
+        attempt: number(row, 4)?,
+        answer_only: row.get(5)?,
+    };
+    Ok((CallNo(number(row, 0)?), call))
+}
+
+fn ask(row: &Row<'_>) -> rusqlite::Result<(AskNo, Ask)> {
+    let ask = Ask {
+        call: optional(row, 1)?.map(CallNo),
+        stream: StreamNo(number(row, 2)?),
+        owner: row.get::<_, Col<_>>(3)?.0,
+    };
+    Ok((AskNo(number(row, 0)?), ask))
+}
+
+fn state(row: &Row<'_>) -> rusqlite::Result<(Box<str>, Value)> {
+    Ok((row.get(0)?, Value { version: number(row, 1)?, bytes: row.get::<_, Col<_>>(2)?.0 }))
+}
+
+fn stream(row: &Row<'_>) -> rusqlite::Result<(StreamNo, Stream)> {
+    let connection = optional(row, 3)?.map(ConnNo);
+    let stream = Stream {
+        next_seq: number(row, 2)?,
+        attached: connection.zip(optional(row, 4)?),
+        delivered: number(row, 5)?,
+        finished_at: time(row, 6)?,
+        ..Stream::new(kind(row.get(1)?))
+    };
+    Ok((StreamNo(number(row, 0)?), stream))
+}

@@ -1,0 +1,131 @@
+//! Threads that read, each with a connection of its own: reading never waits for the writer.
+
+use std::sync::Arc;
+
+use rusqlite::{Connection, OptionalExtension};
+use steadfast_session::{Facts, Meta, Read, SessionId, Stream, StreamNo};
+use tokio::sync::oneshot::Sender;
+
+use super::failure::not_done;
+use super::load::{answer, event, facts, kind, number, time};
+use super::queue::Queue;
+use super::sql::ReaderSql;
+use super::value::{Col, int};
+use crate::error::StoreError;
+use crate::store::Usage;
+
+type To<T> = Sender<Result<T, StoreError>>;
+
+#[derive(Debug)]
+pub(super) enum Query {
+    Read { session: SessionId, stream: StreamNo, after: u64, budget: u64, to: To<Read> },
+    Facts { session: SessionId, to: To<Option<Arc<Facts>>> },
+    Usage { to: To<Usage> },
+}
+
+/// Runs until the queue is closed and empty.
+pub(super) fn run(connection: &Connection, queue: &Queue<Query>) -> rusqlite::Result<()> {
+    let mut reader = Reader { sql: ReaderSql::prepare(connection)? };
+    let mut queries = Vec::new();
+    // One at a time, so that a long one does not hold up what another reader could do.
+    while queue.take(&mut queries, 1) {
+        queries.drain(..).for_each(|query| reader.handle(query));
+    }
+    Ok(())
+}
+
+struct Reader<'c> {
+    sql: ReaderSql<'c>,
+}
+
+impl Reader<'_> {
+    /// Each query begins its own look at the file, so it sees everything that was committed before.
+    fn handle(&mut self, query: Query) {
+        match query {
+            Query::Read { session, stream, after, budget, to } => {
+                drop(to.send(self.read(session, stream, after, budget).map_err(|error| not_done(&error))));
+            }
+            Query::Facts { session, to } => {
+                drop(to.send(self.facts(session).map_err(|error| not_done(&error))));
+            }
+            Query::Usage { to } => drop(to.send(self.usage().map_err(|error| not_done(&error)))),
+        }
+    }
+
+    fn read(
+        &mut self,
+        session: SessionId,
+        stream: StreamNo,
+        after: u64,
+        budget: u64,
+    ) -> rusqlite::Result<Read> {
+        self.sql.begin.execute([])?;
+        let read = self.read_in_transaction(session, stream, after, budget);
+        self.sql.end.execute([])?;
+        read
+    }
+
+    fn read_in_transaction(
+        &mut self,
+        session: SessionId,
+        no: StreamNo,
+        after: u64,
+        budget: u64,
+    ) -> rusqlite::Result<Read> {
+        let find =
+            self.sql.find.query_row([session.as_bytes()], |row| Ok((row.get::<_, i64>(0)?, number(row, 1)?)));
+        let Some((key, next_stream)) = find.optional()? else { return Ok(Read::NoSession) };
+        let found = self.sql.stream.query_row([key, int(no.0)], |row| {
+            let (kind, next_seq, finished_at) = (kind(row.get(0)?), number(row, 1)?, time(row, 2)?);
+            let stream = Stream { next_seq, finished_at, ..Stream::new(kind) };
+            let answer = answer(row, 3, &stream)?;
+            Ok((stream, answer))
+        });
+        let Some((mut stream, answer)) = found.optional()? else {
+            return Ok(Meta { next_stream, ..Meta::default() }.read_absent(no));
+        };
+        if after < stream.last_seq() {
+            self.fetch(key, no, after, budget, &mut stream)?;
+            stream.entries.extend(answer);
+        }
+        Ok(stream.read(after, budget))
+    }
+
+    /// Fetches the events after a position, and one beyond the budget as the sign that more follows.
+    fn fetch(
+        &mut self,
+        key: i64,
+        no: StreamNo,
+        after: u64,
+        budget: u64,
+        stream: &mut Stream,
+    ) -> rusqlite::Result<()> {
+        let mut rows = self.sql.events.query([key, int(no.0), int(after)])?;
+        let mut size = 0;
+        while let Some(row) = rows.next()? {
+            let mut entry = event(row, 0)?;
+            size += u64::from(entry.size);
+            let beyond = size > budget && !stream.entries.is_empty();
+            if !beyond {
+                entry.payload = Some(row.get::<_, Col<_>>(3)?.0);
+            }
+            stream.entries.push_back(entry);
+            if beyond {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn facts(&mut self, session: SessionId) -> rusqlite::Result<Option<Arc<Facts>>> {
+        self.sql
+            .facts
+            .query_row([session.as_bytes()], |row| facts(session, row, 0))
+            .optional()
+            .map(|found| found.map(Arc::new))
+    }
+
+    fn usage(&mut self) -> rusqlite::Result<Usage> {
+        self.sql.usage.query_row([], |row| Ok(Usage { sessions: number(row, 0)?, bytes: number(row, 1)? }))
+    }
+}
