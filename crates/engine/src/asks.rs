@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use steadfast_session::command::{Answer, Answered, AskOpened, OpenAsk, Target, Withdraw};
 use steadfast_session::AskNo;
+use steadfast_session::command::{Answer, Answered, AskOpened, OpenAsk, Target, Withdraw};
 use steadfast_store::{StoreError, StoreExt};
 use steadfast_wire::RequestId;
 
@@ -43,7 +43,12 @@ impl Engine {
     }
 
     /// The client answers an ask. `message` is the JSON text of its response.
-    pub async fn answer(&self, session: &Arc<LiveSession>, id: &RequestId, message: Bytes) -> Result<(), Refusal> {
+    pub async fn answer(
+        &self,
+        session: &Arc<LiveSession>,
+        id: &RequestId,
+        message: Bytes,
+    ) -> Result<(), Refusal> {
         let ask = AskNo::from_wire_id(id).ok_or(Refusal::UnknownAsk)?;
         let mut outcome = self.store().run(session.id(), Answer { ask }, self.now()).await;
         let mut repeated = false;

@@ -74,7 +74,8 @@ impl Engine {
     /// this returns, without a task of its own.
     pub async fn run(&self, call: CallHandle, request: Incoming) {
         self.running.fetch_add(1, Ordering::AcqRel);
-        let mut work: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(self.arc().run_to_end(call, request));
+        let mut work: Pin<Box<dyn Future<Output = ()> + Send>> =
+            Box::pin(self.arc().run_to_end(call, request));
         let first = std::future::poll_fn(|context| Poll::Ready(work.as_mut().poll(context).is_ready())).await;
         if !first {
             self.spawn(work);
@@ -128,7 +129,13 @@ impl Engine {
     }
 
     /// Answers a call with an explicit error in place of its backend.
-    pub(crate) async fn fail(&self, session: &Arc<LiveSession>, no: CallNo, call: &Running, error: &ErrorObject) {
+    pub(crate) async fn fail(
+        &self,
+        session: &Arc<LiveSession>,
+        no: CallNo,
+        call: &Running,
+        error: &ErrorObject,
+    ) {
         self.finish(session, no, error.to_message(Some(&call.id)).into()).await;
     }
 
@@ -141,7 +148,8 @@ impl Engine {
         class: Class,
         payload: Bytes,
     ) -> impl Future<Output = Result<(), Refusal>> + Send + 'static + use<> {
-        let reply = self.store().apply(session.id(), Append { target, class, payload }.into_command(), self.now());
+        let reply =
+            self.store().apply(session.id(), Append { target, class, payload }.into_command(), self.now());
         let (engine, session) = (self.arc(), Arc::clone(session));
         async move {
             match Append::outcome(reply.await?) {
@@ -180,7 +188,11 @@ pub(crate) async fn catch_panic<T>(work: impl Future<Output = T>) -> Result<T, E
     }
     Guarded(pin!(work)).await.map_err(|panic| {
         tracing::error!(%panic, "the handler panicked");
-        ErrorObject::internal("handler_panicked", "The server's handler failed while it worked on this request.", false)
+        ErrorObject::internal(
+            "handler_panicked",
+            "The server's handler failed while it worked on this request.",
+            false,
+        )
     })
 }
 

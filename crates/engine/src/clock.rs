@@ -16,7 +16,8 @@ pub struct SystemClock;
 impl Clock for SystemClock {
     fn now(&self) -> Time {
         #[allow(clippy::disallowed_methods, reason = "the one place that reads the machine's clock")]
-        let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let since_epoch =
+            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         Time(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
     }
 }

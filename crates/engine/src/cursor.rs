@@ -134,8 +134,12 @@ impl Cursor {
 
     fn start_read(&mut self) {
         let engine = &self.engine;
-        self.reading =
-            Some(engine.store().read(self.session.id(), self.stream, self.after, engine.options().read_bytes));
+        self.reading = Some(engine.store().read(
+            self.session.id(),
+            self.stream,
+            self.after,
+            engine.options().read_bytes,
+        ));
     }
 
     /// `None` if the store had nothing new.

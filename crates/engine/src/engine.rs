@@ -194,8 +194,10 @@ impl Engine {
             .map(|(no, id)| (no, Running { id, stream, deadline, cancel: CancellationToken::new() }))
             .collect();
         session.begun(stream, connection, &tail, &calls);
-        let calls =
-            calls.into_iter().map(|(no, running)| CallHandle::new(self.arc(), session, no, running)).collect();
+        let calls = calls
+            .into_iter()
+            .map(|(no, running)| CallHandle::new(self.arc(), session, no, running))
+            .collect();
         let cursor = Cursor::new(self.arc(), Arc::clone(session), tail, stream, connection, 0);
         Ok(Posted { cursor, calls })
     }
@@ -228,7 +230,11 @@ impl Engine {
     }
 
     /// Attaches a connection: right after an event that the client names, or to a standalone stream.
-    pub async fn attach(&self, session: &Arc<LiveSession>, after: Option<EventId>) -> Result<Cursor, Refusal> {
+    pub async fn attach(
+        &self,
+        session: &Arc<LiveSession>,
+        after: Option<EventId>,
+    ) -> Result<Cursor, Refusal> {
         if self.is_draining() {
             return Err(Refusal::Draining);
         }

@@ -66,7 +66,12 @@ impl SessionHandle {
 
     /// Writes one entry of session state if it still has the version that the writer saw (`None`: no entry).
     /// A value of `None` deletes. Gives the new version.
-    pub async fn put(&self, key: &str, expected: Option<u64>, value: Option<Bytes>) -> Result<Option<u64>, StateError> {
+    pub async fn put(
+        &self,
+        key: &str,
+        expected: Option<u64>,
+        value: Option<Bytes>,
+    ) -> Result<Option<u64>, StateError> {
         let put = PutState { key: key.into(), expected, value };
         match self.engine.store().run(self.facts.id, put, self.engine.now()).await? {
             StatePut::Put { version } => Ok(version),

@@ -37,5 +37,6 @@ pub use refusal::Refusal;
 pub use bytes::Bytes;
 pub use steadfast_session::command::Duplicates;
 pub use steadfast_session::{
-    CallNo, Class, CloseReason, Facts, Limit, Limits, Principal, Rules, SessionId, StreamNo, Time, Timing, Value,
+    CallNo, Class, CloseReason, Facts, Limit, Limits, Principal, Rules, SessionId, StreamNo, Time, Timing,
+    Value,
 };

@@ -56,7 +56,10 @@ impl LiveSessions {
 
     /// Every session that has a live part.
     pub(crate) fn all(&self) -> Vec<Arc<LiveSession>> {
-        self.shards.iter().flat_map(|shard| lock(shard).values().flatten().cloned().collect::<Vec<_>>()).collect()
+        self.shards
+            .iter()
+            .flat_map(|shard| lock(shard).values().flatten().cloned().collect::<Vec<_>>())
+            .collect()
     }
 
     /// Drops the live part of sessions for which nothing has been done since `before`, and keeps their names.
@@ -64,7 +67,10 @@ impl LiveSessions {
         for shard in &self.shards {
             for slot in lock(shard).values_mut() {
                 // Nobody else holds it, so nobody is about to use it.
-                if slot.as_ref().is_some_and(|live| Arc::strong_count(live) == 1 && live.is_unused_since(before)) {
+                if slot
+                    .as_ref()
+                    .is_some_and(|live| Arc::strong_count(live) == 1 && live.is_unused_since(before))
+                {
                     *slot = None;
                 }
             }
@@ -167,7 +173,13 @@ impl LiveSession {
     }
 
     /// After a begin command that took effect.
-    pub(crate) fn begun(&self, stream: StreamNo, connection: ConnNo, tail: &Arc<Tail>, calls: &[(CallNo, Running)]) {
+    pub(crate) fn begun(
+        &self,
+        stream: StreamNo,
+        connection: ConnNo,
+        tail: &Arc<Tail>,
+        calls: &[(CallNo, Running)],
+    ) {
         let mut work = self.work();
         for (no, running) in calls {
             if work.early.stopped.remove(no) {
@@ -221,7 +233,11 @@ impl LiveSession {
 
     pub(crate) fn overdue(&self, now: Time) -> Vec<(CallNo, Running)> {
         let work = self.work();
-        work.calls.iter().filter(|(_, call)| call.deadline <= now).map(|(no, call)| (*no, call.clone())).collect()
+        work.calls
+            .iter()
+            .filter(|(_, call)| call.deadline <= now)
+            .map(|(no, call)| (*no, call.clone()))
+            .collect()
     }
 
     pub(crate) fn running(&self) -> Vec<(CallNo, Running)> {

@@ -35,7 +35,9 @@ struct State {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Look {
     /// Events were moved to the caller's list; the position is the last of them.
-    Events { through: u64 },
+    Events {
+        through: u64,
+    },
     /// The position lies before the tail: read the store.
     Behind,
     Ended,
@@ -117,7 +119,13 @@ impl Tail {
     }
 
     /// Looks for events after `after` on behalf of `reader`, and leaves `waker` if there are none.
-    pub(crate) fn look(&self, reader: ConnNo, after: u64, out: &mut Vec<(u64, Bytes)>, waker: &Waker) -> Look {
+    pub(crate) fn look(
+        &self,
+        reader: ConnNo,
+        after: u64,
+        out: &mut Vec<(u64, Bytes)>,
+        waker: &Waker,
+    ) -> Look {
         let mut state = self.lock();
         if state.reader != reader {
             return Look::Superseded;

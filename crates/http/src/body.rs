@@ -43,7 +43,9 @@ impl Body for ResponseBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match &mut self.0 {
             Kind::Full(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Kind::Stream(body) => body.poll_chunk(context).map(|chunk| chunk.map(|bytes| Ok(Frame::data(bytes)))),
+            Kind::Stream(body) => {
+                body.poll_chunk(context).map(|chunk| chunk.map(|bytes| Ok(Frame::data(bytes))))
+            }
         }
     }
 

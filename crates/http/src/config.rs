@@ -48,7 +48,10 @@ impl Default for Config {
 
 impl std::fmt::Debug for Config {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Config").field("hosts", &self.hosts).field("origins", &self.origins).finish_non_exhaustive()
+        f.debug_struct("Config")
+            .field("hosts", &self.hosts)
+            .field("origins", &self.origins)
+            .finish_non_exhaustive()
     }
 }
 
@@ -69,7 +72,9 @@ pub enum Denied {
 pub enum Hosts {
     /// `localhost`, `127.0.0.1` and `[::1]`, with any port.
     Loopback,
-    /// These names, with any port unless they have one; loopback names only if they are among them.
+    /// Loopback names, and these, with any port unless they have one.
+    LoopbackAnd(Vec<String>),
+    /// These names, with any port unless they have one.
     Only(Vec<String>),
     /// Every name. For servers behind a proxy that checks.
     Any,
@@ -80,7 +85,9 @@ pub enum Hosts {
 pub enum Origins {
     /// Pages from `localhost`, `127.0.0.1` and `[::1]`, with any port.
     Loopback,
-    /// Exactly these origins, like `https://app.example.com`.
+    /// Pages from this machine, and exactly these origins, like `https://app.example.com`.
+    LoopbackAnd(Vec<String>),
+    /// Exactly these origins.
     Only(Vec<String>),
     Any,
 }

@@ -14,7 +14,11 @@ pub(crate) fn check(parts: &Parts, config: &Config) -> Result<(), Problem> {
 fn check_header_size(parts: &Parts, config: &Config) -> Result<(), Problem> {
     let size: usize = parts.headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
     let size = size + parts.uri.path_and_query().map_or(0, |path| path.as_str().len());
-    if size > config.max_header_bytes { Err(Problem::headers_too_large(config.max_header_bytes)) } else { Ok(()) }
+    if size > config.max_header_bytes {
+        Err(Problem::headers_too_large(config.max_header_bytes))
+    } else {
+        Ok(())
+    }
 }
 
 fn check_host(parts: &Parts, hosts: &Hosts) -> Result<(), Problem> {
@@ -28,15 +32,20 @@ fn check_host(parts: &Parts, hosts: &Hosts) -> Result<(), Problem> {
         (None, _) => parts.uri.authority().map(http::uri::Authority::as_str),
         (Some(_), Some(_)) => return Err(Problem::bad_request("There is more than one Host header.")),
     };
-    let Some(host) = host else { return Err(Problem::bad_request("The Host header is missing or unreadable.")) };
+    let Some(host) = host else {
+        return Err(Problem::bad_request("The Host header is missing or unreadable."));
+    };
     let allowed = match hosts {
         Hosts::Any => true,
         Hosts::Loopback => is_loopback(without_port(host)),
-        Hosts::Only(names) => names
-            .iter()
-            .any(|name| name.eq_ignore_ascii_case(host) || name.eq_ignore_ascii_case(without_port(host))),
+        Hosts::LoopbackAnd(names) => is_loopback(without_port(host)) || is_named(host, names),
+        Hosts::Only(names) => is_named(host, names),
     };
     if allowed { Ok(()) } else { Err(Problem::forbidden("This server does not answer to that Host.")) }
+}
+
+fn is_named(host: &str, names: &[String]) -> bool {
+    names.iter().any(|name| name.eq_ignore_ascii_case(host) || name.eq_ignore_ascii_case(without_port(host)))
 }
 
 fn check_origin(parts: &Parts, origins: &Origins) -> Result<(), Problem> {
@@ -47,9 +56,14 @@ fn check_origin(parts: &Parts, origins: &Origins) -> Result<(), Problem> {
         && match origins {
             Origins::Any => true,
             Origins::Loopback => is_loopback_origin(origin),
-            Origins::Only(list) => list.iter().any(|allowed| allowed.eq_ignore_ascii_case(origin)),
+            Origins::LoopbackAnd(list) => is_loopback_origin(origin) || is_listed(origin, list),
+            Origins::Only(list) => is_listed(origin, list),
         };
     if allowed { Ok(()) } else { Err(Problem::forbidden("This server does not serve that Origin.")) }
+}
+
+fn is_listed(origin: &str, list: &[String]) -> bool {
+    list.iter().any(|allowed| allowed.eq_ignore_ascii_case(origin))
 }
 
 fn is_loopback_origin(origin: &str) -> bool {
@@ -102,7 +116,10 @@ mod tests {
             assert_eq!(status(Hosts::Loopback, Origins::Loopback, &[("host", host)]), expect, "{host}");
         }
         assert_eq!(status(Hosts::Loopback, Origins::Loopback, &[]), 400);
-        assert_eq!(status(Hosts::Loopback, Origins::Loopback, &[("host", "localhost"), ("host", "localhost")]), 400);
+        assert_eq!(
+            status(Hosts::Loopback, Origins::Loopback, &[("host", "localhost"), ("host", "localhost")]),
+            400
+        );
         let only = || Hosts::Only(vec!["mcp.example.com".into(), "other:8080".into()]);
         for (host, expect) in [
             ("mcp.example.com", 200),
@@ -140,6 +157,9 @@ mod tests {
     #[test]
     fn header_size() {
         let long = "x".repeat(300);
-        assert_eq!(status(Hosts::Loopback, Origins::Loopback, &[("host", "localhost"), ("x-long", &long)]), 431);
+        assert_eq!(
+            status(Hosts::Loopback, Origins::Loopback, &[("host", "localhost"), ("x-long", &long)]),
+            431
+        );
     }
 }

@@ -75,7 +75,11 @@ impl Endpoint {
     }
 
     /// The session that a request names.
-    pub(crate) async fn session(&self, parts: &Parts, principal: &Principal) -> Result<Arc<LiveSession>, Problem> {
+    pub(crate) async fn session(
+        &self,
+        parts: &Parts,
+        principal: &Principal,
+    ) -> Result<Arc<LiveSession>, Problem> {
         let id = header(parts, headers::SESSION_ID)?.ok_or_else(Problem::session_required)?;
         let id = SessionId::parse(id).ok_or_else(Problem::no_session)?;
         Ok(self.engine.session(id, principal).await?)
@@ -107,9 +111,13 @@ pub(crate) fn header<'a>(parts: &'a Parts, name: &str) -> Result<Option<&'a str>
         (None, _) => Ok(None),
         (Some(value), None) => match value.to_str() {
             Ok(value) => Ok(Some(value)),
-            Err(_) => Err(Problem::bad_request(format!("The header {name} has characters that it must not have."))),
+            Err(_) => {
+                Err(Problem::bad_request(format!("The header {name} has characters that it must not have.")))
+            }
         },
-        (Some(_), Some(_)) => Err(Problem::bad_request(format!("The header {name} was sent more than once."))),
+        (Some(_), Some(_)) => {
+            Err(Problem::bad_request(format!("The header {name} was sent more than once.")))
+        }
     }
 }
 

@@ -10,18 +10,27 @@ use crate::endpoint::{Claimed, Endpoint, claimed_version, header};
 use crate::problem::Problem;
 
 impl Endpoint {
-    pub(crate) async fn get(&self, parts: &Parts, principal: &Principal) -> Result<Response<ResponseBody>, Problem> {
+    pub(crate) async fn get(
+        &self,
+        parts: &Parts,
+        principal: &Principal,
+    ) -> Result<Response<ResponseBody>, Problem> {
         if let Claimed::Modern(_) = claimed_version(parts)? {
             // Stateless revisions have no GET.
             return Err(Problem::method_not_allowed());
         }
         let accepted = parts.headers.get_all(http::header::ACCEPT).iter();
-        if !accepted.filter_map(|value| value.to_str().ok()).any(|value| accept::admits(value, headers::EVENT_STREAM)) {
+        if !accepted
+            .filter_map(|value| value.to_str().ok())
+            .any(|value| accept::admits(value, headers::EVENT_STREAM))
+        {
             return Err(Problem::not_acceptable(headers::EVENT_STREAM));
         }
         let session = self.session(parts, principal).await?;
         let after = match header(parts, headers::LAST_EVENT_ID)? {
-            Some(id) => Some(EventId::parse(id).ok_or_else(|| Problem::from(steadfast_engine::Refusal::UnknownEvent))?),
+            Some(id) => Some(
+                EventId::parse(id).ok_or_else(|| Problem::from(steadfast_engine::Refusal::UnknownEvent))?,
+            ),
             None => None,
         };
         let cursor = self.engine.attach(&session, after).await?;

@@ -11,6 +11,8 @@ mod delete;
 mod edge;
 mod endpoint;
 mod get;
+#[cfg(feature = "listen")]
+pub mod listen;
 mod post;
 pub mod problem;
 mod sse_body;

@@ -57,7 +57,8 @@ impl Endpoint {
     {
         let limit = self.config.max_body_bytes;
         let announced = parts.headers.get(http::header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
-        if announced.and_then(|length| length.parse::<u64>().ok()).is_some_and(|length| length > limit as u64) {
+        if announced.and_then(|length| length.parse::<u64>().ok()).is_some_and(|length| length > limit as u64)
+        {
             return Err(Problem::body_too_large(limit));
         }
         let body = body.map_err(|error| BodyError(error.to_string()));
@@ -134,7 +135,9 @@ impl Endpoint {
                     self.engine.answer(session, id, text).await?;
                 }
                 MessageKind::Response(None) => {
-                    return Err(Problem::bad_request("An error without an id answers no request of the server."));
+                    return Err(Problem::bad_request(
+                        "An error without an id answers no request of the server.",
+                    ));
                 }
                 MessageKind::Notification | MessageKind::Request(_) => {
                     if message.method == "notifications/cancelled"
@@ -176,7 +179,8 @@ fn check_media_types(parts: &Parts) -> Result<(), Problem> {
         return Err(Problem::unsupported_media_type());
     }
     let accepts = |media_type| {
-        let mut values = parts.headers.get_all(http::header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+        let mut values =
+            parts.headers.get_all(http::header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
         values.any(|value| accept::admits(value, media_type))
     };
     if accepts(headers::JSON) && accepts(headers::EVENT_STREAM) {
@@ -206,7 +210,8 @@ fn check_era(body: &Body<'_>, claimed: Claimed<'_>) -> Result<(), Problem> {
             }
         }
         Body::Batch(messages) => {
-            let modern = matches!(claimed, Claimed::Modern(_)) || messages.iter().any(|m| enveloped(m).is_some());
+            let modern =
+                matches!(claimed, Claimed::Modern(_)) || messages.iter().any(|m| enveloped(m).is_some());
             if modern { Err(Problem::bad_request("Stateless revisions have no batches.")) } else { Ok(()) }
         }
     }
@@ -214,7 +219,9 @@ fn check_era(body: &Body<'_>, claimed: Claimed<'_>) -> Result<(), Problem> {
 
 fn check_batch(messages: &[Message<'_>], revision: Revision) -> Result<(), Problem> {
     if !revision.allows_batches() {
-        return Err(Problem::bad_request(format!("Revision {revision} has no batches. Send one message per POST.")));
+        return Err(Problem::bad_request(format!(
+            "Revision {revision} has no batches. Send one message per POST."
+        )));
     }
     if messages.iter().any(|message| message.is_request() && message.method == "initialize") {
         return Err(Problem::bad_request("`initialize` must not be part of a batch."));

@@ -40,13 +40,17 @@ impl Problem {
     }
 
     pub(crate) fn method_not_allowed() -> Self {
-        let mut problem = Self::invalid(StatusCode::METHOD_NOT_ALLOWED, "This endpoint takes POST, GET and DELETE.");
+        let mut problem =
+            Self::invalid(StatusCode::METHOD_NOT_ALLOWED, "This endpoint takes POST, GET and DELETE.");
         problem.header = Some((ALLOW, HeaderValue::from_static("GET, POST, DELETE")));
         problem
     }
 
     pub(crate) fn unsupported_media_type() -> Self {
-        Self::invalid(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Send the message as Content-Type: application/json.")
+        Self::invalid(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "Send the message as Content-Type: application/json.",
+        )
     }
 
     pub(crate) fn not_acceptable(wanted: &str) -> Self {
@@ -91,7 +95,8 @@ impl Problem {
             "This server speaks revisions with sessions only. Open one with `initialize`.",
         );
         let requested = rpc::json_string(requested);
-        problem.error.data = Some(format!(r#"{{"supported":[{}],"requested":{requested}}}"#, supported.join(",")));
+        problem.error.data =
+            Some(format!(r#"{{"supported":[{}],"requested":{requested}}}"#, supported.join(",")));
         problem
     }
 
@@ -127,8 +132,10 @@ impl From<Denied> for Problem {
     fn from(denied: Denied) -> Self {
         match denied {
             Denied::Unauthenticated { challenge } => {
-                let mut problem = Self::invalid(StatusCode::UNAUTHORIZED, "This endpoint asks for credentials.");
-                problem.header = HeaderValue::from_str(&challenge).ok().map(|value| (WWW_AUTHENTICATE, value));
+                let mut problem =
+                    Self::invalid(StatusCode::UNAUTHORIZED, "This endpoint asks for credentials.");
+                problem.header =
+                    HeaderValue::from_str(&challenge).ok().map(|value| (WWW_AUTHENTICATE, value));
                 problem
             }
             Denied::Forbidden => Self::forbidden("These credentials do not allow this request."),
@@ -141,15 +148,18 @@ impl From<Refusal> for Problem {
         let text = sentence(&refusal.to_string());
         match refusal {
             Refusal::NoSession => Self::no_session(),
-            Refusal::Duplicate(_) => Self::bad_request(format!("{text} Use another id, or wait for its answer.")),
-            Refusal::UnknownEvent => Self::bad_request("Last-Event-ID names no event of this session."),
-            Refusal::Gone => {
-                Self::bad_request("The stream of this Last-Event-ID is not kept any more. Send the request again.")
+            Refusal::Duplicate(_) => {
+                Self::bad_request(format!("{text} Use another id, or wait for its answer."))
             }
+            Refusal::UnknownEvent => Self::bad_request("Last-Event-ID names no event of this session."),
+            Refusal::Gone => Self::bad_request(
+                "The stream of this Last-Event-ID is not kept any more. Send the request again.",
+            ),
             Refusal::UnknownAsk | Refusal::AskDeadline => Self::bad_request(text),
             Refusal::OverLimit(Limit::Sessions) => Self::unavailable(text),
             Refusal::OverLimit(_) => {
-                Self::invalid(StatusCode::TOO_MANY_REQUESTS, format!("{text} Try again later.")).retry_after(1)
+                Self::invalid(StatusCode::TOO_MANY_REQUESTS, format!("{text} Try again later."))
+                    .retry_after(1)
             }
             Refusal::Draining => Self::unavailable(text),
             Refusal::Store(error) => {

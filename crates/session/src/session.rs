@@ -135,6 +135,13 @@ impl Session {
         self.state_bytes
     }
 
+    /// Forgets the payloads of a stream's entries, for stores that keep them elsewhere.
+    pub fn shed_payloads(&mut self, stream: StreamNo) {
+        for entry in self.streams.get_mut(&stream).into_iter().flat_map(|stream| &mut stream.entries) {
+            entry.payload = None;
+        }
+    }
+
     /// Forgets the payload of an event, for stores that keep it elsewhere.
     pub fn shed_payload(&mut self, stream: StreamNo, seq: u64) {
         let Some(stream) = self.streams.get_mut(&stream) else { return };

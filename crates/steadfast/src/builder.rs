@@ -7,8 +7,8 @@ use http::request::Parts;
 use rmcp::ServerHandler;
 use steadfast_engine::listener::Listener;
 use steadfast_engine::{
-    Clock, Duplicates, Engine, Entropy, Limits, Options, Principal, Rules, SessionEvent, SystemClock, SystemEntropy,
-    Timing,
+    Clock, Duplicates, Engine, Entropy, Limits, Options, Principal, Rules, SessionEvent, SystemClock,
+    SystemEntropy, Timing,
 };
 use steadfast_http::{Config, Denied, Endpoint, Hosts, Origins, ResponseMode};
 use steadfast_store::{Store, StoreError};
@@ -192,6 +192,9 @@ impl<H: ServerHandler> Builder<H> {
 
 impl<H> std::fmt::Debug for Builder<H> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Builder").field("rules", &self.rules).field("config", &self.config).finish_non_exhaustive()
+        f.debug_struct("Builder")
+            .field("rules", &self.rules)
+            .field("config", &self.config)
+            .finish_non_exhaustive()
     }
 }

@@ -69,7 +69,12 @@ impl Session {
     }
 
     /// Writes an entry if it still has this version (`None`: if there is none). Gives the new version.
-    pub async fn put<T: Serialize>(&self, key: &str, expected: Option<u64>, value: &T) -> Result<u64, StateError> {
+    pub async fn put<T: Serialize>(
+        &self,
+        key: &str,
+        expected: Option<u64>,
+        value: &T,
+    ) -> Result<u64, StateError> {
         let bytes = Bytes::from(serde_json::to_vec(value)?);
         Ok(self.0.put(key, expected, Some(bytes)).await?.unwrap_or_default())
     }

@@ -30,7 +30,7 @@ impl FromStr for StoreUrl {
     fn from_str(text: &str) -> Result<Self, StoreUrlError> {
         match text.split_once(':') {
             Some(("memory", "")) => Ok(Self::Memory),
-                    Some(("sqlite", path)) if !path.is_empty() => {
+            Some(("sqlite", path)) if !path.is_empty() => {
                 Ok(Self::Sqlite(path.strip_prefix("//").unwrap_or(path).into()))
             }
             _ => Err(StoreUrlError(text.to_owned())),
@@ -42,7 +42,7 @@ impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Memory => f.write_str("memory:"),
-                    Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
+            Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
         }
     }
 }
@@ -51,7 +51,7 @@ impl StoreUrl {
     pub(crate) fn open(&self, rules: Rules, durability: Durability) -> Result<Arc<dyn Store>, StoreError> {
         Ok(match self {
             Self::Memory => Arc::new(MemoryStore::new(rules)),
-                    Self::Sqlite(path) => {
+            Self::Sqlite(path) => {
                 let options = steadfast_store::SqliteOptions { durability, ..Default::default() };
                 Arc::new(steadfast_store::SqliteStore::open(path, rules, options)?)
             }

@@ -6,8 +6,8 @@ use std::task::Poll;
 use bytes::{Bytes, BytesMut};
 use http::{Response, StatusCode};
 use steadfast_engine::{Cursor, CursorStatus, Event, Incoming, LiveSession, Posted, Refusal};
-use steadfast_wire::rpc::ErrorObject;
 use steadfast_wire::Message;
+use steadfast_wire::rpc::ErrorObject;
 
 use super::{Endpoint, ResponseBody, ResponseMode, echo_session, json};
 
@@ -55,9 +55,9 @@ impl Endpoint {
         let mut response = match (events.is_empty(), last) {
             (false, _) => json(as_json(events, batch)),
             // The client has cancelled its own request and does not wait for this.
-            (true, CursorStatus::Ended) => {
-                json(ErrorObject::internal("cancelled", "The call was cancelled.", true).to_message(None).into())
-            }
+            (true, CursorStatus::Ended) => json(
+                ErrorObject::internal("cancelled", "The call was cancelled.", true).to_message(None).into(),
+            ),
             (true, _) => {
                 let problem = ErrorObject::internal("unavailable", "The answer could not be read.", true);
                 let mut response = json(problem.to_message(None).into());
@@ -70,7 +70,12 @@ impl Endpoint {
     }
 
     /// JSON if there is nothing but the answers and they are there already; else a stream.
-    async fn adaptive(&self, mut cursor: Cursor, session: &LiveSession, batch: bool) -> Response<ResponseBody> {
+    async fn adaptive(
+        &self,
+        mut cursor: Cursor,
+        session: &LiveSession,
+        batch: bool,
+    ) -> Response<ResponseBody> {
         let mut events = Vec::new();
         let mut ended = false;
         std::future::poll_fn(|context| {
@@ -98,7 +103,10 @@ impl Endpoint {
 }
 
 fn is_answer(payload: &Bytes) -> bool {
-    std::str::from_utf8(payload).ok().and_then(|text| Message::parse(text).ok()).is_some_and(|m| m.is_response())
+    std::str::from_utf8(payload)
+        .ok()
+        .and_then(|text| Message::parse(text).ok())
+        .is_some_and(|m| m.is_response())
 }
 
 fn as_json(mut events: Vec<Event>, batch: bool) -> Bytes {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, ClientNotification, ClientRequest, Extensions, GetExtensions, GetMeta,
-    RequestMetaObject,
+    CallToolRequest, CallToolRequestParams, ClientNotification, ClientRequest, Extensions, GetExtensions,
+    GetMeta, RequestMetaObject,
 };
 use steadfast_engine::Incoming;
 use steadfast_wire::rpc::{self, ErrorObject};
@@ -39,11 +39,8 @@ pub(super) fn request(
 ) -> Result<(ClientRequest, ContextParts), ErrorObject> {
     let Incoming { method, params, http } = incoming;
     let params = params.as_deref().unwrap_or(b"{}");
-    let (request, meta, extensions) = if method == "tools/call" {
-        tool_call(params)?
-    } else {
-        any_request(&method, params)?
-    };
+    let (request, meta, extensions) =
+        if method == "tools/call" { tool_call(params)? } else { any_request(&method, params)? };
     Ok((request, add(meta, extensions, parts(http))))
 }
 
@@ -55,7 +52,10 @@ fn tool_call(params: &[u8]) -> Result<(ClientRequest, RequestMetaObject, Extensi
     Ok((ClientRequest::CallToolRequest(CallToolRequest::new(params)), meta, Extensions::new()))
 }
 
-fn any_request(method: &str, params: &[u8]) -> Result<(ClientRequest, RequestMetaObject, Extensions), ErrorObject> {
+fn any_request(
+    method: &str,
+    params: &[u8],
+) -> Result<(ClientRequest, RequestMetaObject, Extensions), ErrorObject> {
     let mut request: ClientRequest = serde_json::from_slice(&with_method(method, params))
         .map_err(|error| invalid_params(method, &error.to_string()))?;
     if matches!(request, ClientRequest::CustomRequest(_)) && TYPED.contains(&method) {

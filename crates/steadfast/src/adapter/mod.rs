@@ -12,7 +12,9 @@ mod values;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rmcp::model::{ClientRequest, InitializeRequestParams, ProtocolVersion, RequestId as RmcpId, ServerResult};
+use rmcp::model::{
+    ClientRequest, InitializeRequestParams, ProtocolVersion, RequestId as RmcpId, ServerResult,
+};
 use rmcp::service::{RequestContext, RoleServer, Service};
 use rmcp::{ErrorData, ServerHandler};
 use steadfast_engine::backend::BoxFuture;
@@ -73,7 +75,8 @@ impl<H: ServerHandler> Backend for HandlerBackend<H> {
         let handler = self.values.get(session.facts().id);
         Box::pin(async move {
             let Ok(client) = peer_info(session.facts()) else { return };
-            let Some(notification) = incoming::notification(notification, Session::new(session.clone())) else {
+            let Some(notification) = incoming::notification(notification, Session::new(session.clone()))
+            else {
                 return;
             };
             peer::deliver(handler, session, client, notification).await;
@@ -98,7 +101,10 @@ async fn initialize<H: ServerHandler>(
     let request = ClientRequest::InitializeRequest(rmcp::model::InitializeRequest::new(client));
     let result = handler.handle_request(request, context).await.map_err(error_object)?;
     let ServerResult::InitializeResult(mut result) = result else {
-        return Err(ErrorObject::new(rpc::INTERNAL_ERROR, "The handler answered initialize with something else."));
+        return Err(ErrorObject::new(
+            rpc::INTERNAL_ERROR,
+            "The handler answered initialize with something else.",
+        ));
     };
     // A handler may know fewer revisions than we do, but it cannot choose one that has no sessions.
     let revision = Revision::parse(result.protocol_version.as_str()).filter(|revision| !revision.is_modern());
@@ -132,7 +138,10 @@ fn error_object(error: ErrorData) -> ErrorObject {
 /// What the client said of itself, with the revision that was agreed.
 fn peer_info(facts: &Facts) -> Result<InitializeRequestParams, ErrorObject> {
     let mut info: InitializeRequestParams = serde_json::from_slice(&facts.initialize).map_err(|error| {
-        ErrorObject::new(rpc::INVALID_PARAMS, format!("The parameters of `initialize` are not right: {error}"))
+        ErrorObject::new(
+            rpc::INVALID_PARAMS,
+            format!("The parameters of `initialize` are not right: {error}"),
+        )
     })?;
     info.protocol_version = protocol_version(facts.revision);
     Ok(info)

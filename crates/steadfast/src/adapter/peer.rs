@@ -8,7 +8,9 @@ use rmcp::model::{
     ClientJsonRpcMessage, ClientNotification, ClientRequest, InitializeRequestParams, JsonRpcMessage,
     RequestId as RmcpId, ServerConfig, ServerJsonRpcMessage, ServerRequest, ServerResult,
 };
-use rmcp::service::{NotificationContext, RequestContext, RoleServer, RunningService, Service, serve_directly};
+use rmcp::service::{
+    NotificationContext, RequestContext, RoleServer, RunningService, Service, serve_directly,
+};
 use rmcp::transport::Transport;
 use rmcp::{ErrorData, ServerHandler};
 use steadfast_engine::{CallHandle, Refusal, SessionHandle};
@@ -51,7 +53,8 @@ pub(super) async fn deliver<H: ServerHandler>(
     let (done, finished) = oneshot::channel();
     let service = Once { handler, done: Mutex::new(Some(done)) };
     let message = ClientJsonRpcMessage::notification(notification);
-    let line = serve_directly(service, LineTransport::new(Line::Session(session), Some(message)), Some(client));
+    let line =
+        serve_directly(service, LineTransport::new(Line::Session(session), Some(message)), Some(client));
     // An error means that the handler panicked; rmcp has reported that.
     let _ = finished.await;
     drop(line);
@@ -152,7 +155,8 @@ impl LineTransport {
 
 /// The client's answer under the id that rmcp gave the request.
 fn as_rmcp(id: RmcpId, answer: Result<Bytes, LineError>) -> ClientJsonRpcMessage {
-    let failed = |why: String| ClientJsonRpcMessage::error(ErrorData::internal_error(why, None), Some(id.clone()));
+    let failed =
+        |why: String| ClientJsonRpcMessage::error(ErrorData::internal_error(why, None), Some(id.clone()));
     match answer.map(|answer| serde_json::from_slice::<ClientJsonRpcMessage>(&answer)) {
         Ok(Ok(JsonRpcMessage::Response(response))) => ClientJsonRpcMessage::response(response.result, id),
         Ok(Ok(JsonRpcMessage::Error(error))) => ClientJsonRpcMessage::error(error.error, Some(id)),
@@ -184,7 +188,9 @@ impl Transport<RoleServer> for LineTransport {
                 Some(Box::pin(std::future::ready(Ok(()))))
             }
             // Answers do not come this way: the handler is called directly.
-            JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => Some(Box::pin(std::future::ready(Ok(())))),
+            JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => {
+                Some(Box::pin(std::future::ready(Ok(()))))
+            }
         };
         async move {
             match sent {

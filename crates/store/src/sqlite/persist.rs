@@ -2,7 +2,7 @@
 
 use rusqlite::params;
 use steadfast_session::changes::Appended;
-use steadfast_session::{CallNo, Changes, Class, Stream, StreamKind, Time};
+use steadfast_session::{CallNo, Changes, Class, Stream, StreamKind, StreamNo, Time};
 
 use super::slot::{Dirty, Slot};
 use super::sql::WriterSql;
@@ -63,30 +63,40 @@ pub(super) fn rows(sql: &mut WriterSql<'_>, slot: &mut Slot) -> rusqlite::Result
 fn streams(sql: &mut WriterSql<'_>, slot: &Slot, dirty: &mut Dirty) -> rusqlite::Result<()> {
     dirty.streams.sort_unstable();
     dirty.streams.dedup();
-    for no in dirty.streams.drain(..) {
-        let Some(stream) = slot.session.streams().get(&no) else {
-            sql.drop_stream.execute([slot.key, int(no.0)])?;
-            sql.drop_events_of_stream.execute([slot.key, int(no.0)])?;
-            continue;
-        };
-        let open_calls = match stream.kind {
-            StreamKind::Post { open } => Some(open),
-            StreamKind::Standalone => None,
-        };
-        let answer = stream.entries.back().filter(|entry| entry.payload.is_some());
-        sql.put_stream.execute(params![
-            slot.key,
-            int(no.0),
-            open_calls,
-            int(stream.next_seq),
-            stream.attached.map(|(connection, _)| int(connection.0)),
-            stream.attached.map(|(_, node)| int(node.0)),
-            int(stream.delivered),
-            stream.finished_at.map(instant),
-            answer.map(|answer| answer.size),
-            answer.and_then(|answer| answer.payload.as_deref()),
-        ])?;
+    let live = slot.session.streams();
+    // Streams go in runs. One that came and went within this group is no reason to end a run.
+    let one_run = |a: &StreamNo, b: &StreamNo| live.range(a..=b).next().is_none();
+    for run in dirty.streams.chunk_by(one_run) {
+        let (first, last) = (run[0], run[run.len() - 1]);
+        if let Some(stream) = live.get(&first) {
+            put_stream(sql, slot.key, first, stream)?;
+        } else {
+            sql.drop_streams.execute([slot.key, int(first.0), int(last.0)])?;
+            sql.drop_events_of_streams.execute([slot.key, int(first.0), int(last.0)])?;
+        }
     }
+    dirty.streams.clear();
+    Ok(())
+}
+
+fn put_stream(sql: &mut WriterSql<'_>, key: i64, no: StreamNo, stream: &Stream) -> rusqlite::Result<()> {
+    let open_calls = match stream.kind {
+        StreamKind::Post { open } => Some(open),
+        StreamKind::Standalone => None,
+    };
+    let answer = stream.entries.back().filter(|entry| entry.payload.is_some());
+    sql.put_stream.execute(params![
+        key,
+        int(no.0),
+        open_calls,
+        int(stream.next_seq),
+        stream.attached.map(|(connection, _)| int(connection.0)),
+        stream.attached.map(|(_, node)| int(node.0)),
+        int(stream.delivered),
+        stream.finished_at.map(instant),
+        answer.map(|answer| answer.size),
+        answer.and_then(|answer| answer.payload.as_deref()),
+    ])?;
     Ok(())
 }
 

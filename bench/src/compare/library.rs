@@ -1,0 +1,46 @@
+//! Libraries side by side: the same handler behind each peer's own session layer.
+
+use std::io::Write as _;
+
+use clap::Args;
+
+use super::measure::{Rounds, measure};
+use super::peer::Peer;
+use super::report;
+use crate::{Error, serve};
+
+#[derive(Debug, Args)]
+pub(crate) struct Library {
+    #[command(flatten)]
+    rounds: Rounds,
+    /// Worker threads of each server.
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+}
+
+/// The peer that ratios refer to.
+const BASELINE: &str = "rmcp";
+/// One session shared by all connections, and one per connection.
+const SESSIONS: [usize; 2] = [1, 32];
+
+pub(super) fn run(options: &Library) -> Result<(), Error> {
+    let groups = measure(&peers(options.threads), &SESSIONS, &options.rounds)?;
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(report::table(&groups, BASELINE).as_bytes())?;
+    writeln!(stdout, "{}", report::json("library", &options.rounds, &groups, BASELINE)?)?;
+    let errors: u64 = groups.iter().flat_map(|group| &group.peers).map(|peer| peer.median.errors).sum();
+    if errors > 0 {
+        Err(format!("{errors} calls failed, so the numbers mean nothing").into())
+    } else {
+        Ok(())
+    }
+}
+
+fn peers(threads: usize) -> Vec<Peer> {
+    let threads = threads.to_string();
+    let mut peers = vec![Peer::new(BASELINE, &["rmcp", "--threads", &threads])];
+    if serve::nginx::is_installed() {
+        peers.push(Peer { constant: true, ..Peer::new("nginx", &["nginx"]) });
+    }
+    peers
+}

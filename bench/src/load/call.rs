@@ -1,0 +1,123 @@
+//! The `tools/call` that is sent over and over, and the check that its answer is the answer to it.
+
+use memchr::memmem;
+
+use super::response::Response;
+use super::target::Target;
+
+/// Every id has as many digits, so that a request is its predecessor with the digits replaced.
+const DIGITS: usize = 12;
+const FIRST_ID: u64 = 100_000_000_000;
+/// Ids of one connection; far more than it will ever send.
+const IDS_PER_CONNECTION: u64 = 100_000_000;
+const RESULT: &[u8] = b"\"result\":";
+
+pub(super) const MOST_CONNECTIONS: usize = ((FIRST_ID * 9) / IDS_PER_CONNECTION) as usize;
+
+#[derive(Debug)]
+pub(super) struct Call {
+    request: Vec<u8>,
+    id_at: usize,
+    next_id: u64,
+    /// Whether the answer must carry the id of the call; a constant cannot.
+    checks_id: bool,
+    /// Where id and result were in the last answer: they are nearly always there again.
+    answer_id_at: usize,
+    answer_result_at: usize,
+}
+
+impl Call {
+    /// A call on `session`, with ids that no other connection uses; without a session, one whose answer is
+    /// a constant.
+    pub(super) fn new(target: &Target, session: Option<&str>, connection: usize) -> Self {
+        let next_id = FIRST_ID + connection as u64 * IDS_PER_CONNECTION;
+        let head = r#"{"jsonrpc":"2.0","id":"#;
+        let tail = r#","method":"tools/call","params":{"name":"tiny","arguments":{}}}"#;
+        let request = target.post(session, &format!("{head}{next_id}{tail}"));
+        let id_at = request.len() - tail.len() - DIGITS;
+        Self { request, id_at, next_id, checks_id: session.is_some(), answer_id_at: 0, answer_result_at: 0 }
+    }
+
+    /// The bytes of the next call.
+    pub(super) fn next(&mut self) -> &[u8] {
+        let mut rest = self.next_id;
+        for digit in self.request[self.id_at..self.id_at + DIGITS].iter_mut().rev() {
+            *digit = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+        self.next_id += 1;
+        &self.request
+    }
+
+    /// Whether `response` carries the result of the call made last.
+    pub(super) fn is_answered_by(&mut self, response: &Response) -> bool {
+        let body = response.body();
+        response.status() == 200 && self.has_result(body) && (!self.checks_id || self.has_id(body))
+    }
+
+    fn has_result(&mut self, body: &[u8]) -> bool {
+        if body.get(self.answer_result_at..).is_some_and(|rest| rest.starts_with(RESULT)) {
+            return true;
+        }
+        let Some(at) = memmem::find(body, RESULT) else { return false };
+        self.answer_result_at = at;
+        true
+    }
+
+    fn has_id(&mut self, body: &[u8]) -> bool {
+        let id = &self.request[self.id_at..self.id_at + DIGITS];
+        let is_id = |at: usize| {
+            body.get(at..at + DIGITS) == Some(id)
+                && body[..at].trim_ascii_end().ends_with(b"\"id\":")
+                && !body.get(at + DIGITS).is_some_and(u8::is_ascii_digit)
+        };
+        if is_id(self.answer_id_at) {
+            return true;
+        }
+        let Some(at) = memmem::find_iter(body, id).find(|&at| is_id(at)) else { return false };
+        self.answer_id_at = at;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Call, Response, Target};
+
+    fn answer(body: &str) -> Response {
+        let text = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        let mut response = Response::new();
+        response.spare()[..text.len()].copy_from_slice(text.as_bytes());
+        assert!(response.filled(text.len()).unwrap());
+        response
+    }
+
+    #[test]
+    fn counts_its_ids_up_in_place() {
+        let target = Target::parse("http://127.0.0.1:1/mcp").unwrap();
+        let mut call = Call::new(&target, Some("s"), 3);
+        for id in ["100300000000", "100300000001"] {
+            let sent = String::from_utf8(call.next().to_vec()).unwrap();
+            assert!(sent.contains(&format!(r#""id":{id},"method":"tools/call""#)), "{sent}");
+            let body = &sent[sent.find("\r\n\r\n").unwrap() + 4..];
+            assert!(sent.contains(&format!("Content-Length: {}\r\n", body.len())), "{sent}");
+        }
+    }
+
+    #[test]
+    fn accepts_only_its_own_result() {
+        let target = Target::parse("http://127.0.0.1:1/mcp").unwrap();
+        let mut call = Call::new(&target, Some("s"), 0);
+        call.next();
+        for (body, expected) in [
+            (r#"{"jsonrpc":"2.0","id":100000000000,"result":{}}"#, true),
+            (r#"{"jsonrpc":"2.0","result":{},"id": 100000000000}"#, true),
+            (r#"{"jsonrpc":"2.0","id":100000000001,"result":{}}"#, false),
+            (r#"{"jsonrpc":"2.0","id":1000000000000,"result":{}}"#, false),
+            (r#"{"jsonrpc":"2.0","id":100000000000,"error":{}}"#, false),
+            ("data: {\"id\":7,\"x\":100000000000}\n\ndata: {\"id\":100000000000,\"result\":{}}\n\n", true),
+        ] {
+            assert_eq!(call.is_answered_by(&answer(body)), expected, "{body}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The load generator: closed loop, raw sockets, as little work per call as possible, because it shares its
+//! cores with the server it measures.
+
+mod call;
+mod histogram;
+mod response;
+mod target;
+mod worker;
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use self::call::{Call, MOST_CONNECTIONS};
+use self::target::Target;
+use self::worker::{Schedule, Tally, Until};
+use crate::Error;
+
+#[derive(Debug, Args)]
+pub(crate) struct Command {
+    #[command(flatten)]
+    plan: Plan,
+    /// Print one line of JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Plan {
+    /// The MCP endpoint.
+    #[arg(long)]
+    pub(crate) url: String,
+    /// Connections, each with one call in flight.
+    #[arg(long, default_value_t = 32)]
+    pub(crate) connections: usize,
+    /// Sessions that the connections share in turn.
+    #[arg(long, default_value_t = 32)]
+    pub(crate) sessions: usize,
+    /// How long to count, after the warmup.
+    #[arg(long, default_value_t = 3.0, conflicts_with = "requests")]
+    pub(crate) seconds: f64,
+    /// Count this many requests instead.
+    #[arg(long)]
+    pub(crate) requests: Option<u64>,
+    /// Seconds of load before counting starts.
+    #[arg(long, default_value_t = 0.5)]
+    pub(crate) warmup: f64,
+    /// Threads of the generator; one is cheapest and enough for two cores.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) threads: usize,
+    /// The server answers a constant: open no session and do not look for the id.
+    #[arg(long)]
+    pub(crate) constant: bool,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Report {
+    pub(crate) connections: usize,
+    pub(crate) sessions: usize,
+    /// Good answers within the counted time.
+    pub(crate) requests: u64,
+    pub(crate) errors: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) first_error: Option<String>,
+    pub(crate) seconds: f64,
+    pub(crate) requests_per_second: f64,
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
+    /// Everything that was sent, also while warming up.
+    pub(crate) sent: u64,
+}
+
+pub(crate) fn run_command(command: &Command) -> Result<(), Error> {
+    let report = run(&command.plan)?;
+    let mut stdout = std::io::stdout().lock();
+    if command.json {
+        writeln!(stdout, "{}", serde_json::to_string(&report)?)?;
+    } else {
+        let Report { requests_per_second, p50_us, p99_us, errors, .. } = report;
+        writeln!(
+            stdout,
+            "{requests_per_second:.0} requests/s, p50 {p50_us:.0} us, p99 {p99_us:.0} us, {errors} errors"
+        )?;
+        if let Some(error) = report.first_error {
+            writeln!(stdout, "first error: {error}")?;
+        }
+    }
+    Ok(())
+}
+
+/// Runs the plan to its end on a runtime of its own.
+pub(crate) fn run(plan: &Plan) -> Result<Report, Error> {
+    if plan.connections == 0 || plan.connections > MOST_CONNECTIONS || plan.sessions == 0 {
+        return Err(format!("1 to {MOST_CONNECTIONS} connections and at least one session, please").into());
+    }
+    runtime(plan.threads)?.block_on(generate(plan))
+}
+
+fn runtime(threads: usize) -> std::io::Result<Runtime> {
+    // A current-thread runtime wakes its tasks without atomics that matter and without futexes.
+    let mut builder = if threads > 1 { Builder::new_multi_thread() } else { Builder::new_current_thread() };
+    builder.worker_threads(threads.max(1)).enable_all().build()
+}
+
+async fn generate(plan: &Plan) -> Result<Report, Error> {
+    let target = Target::parse(&plan.url)?;
+    let mut sessions = Vec::new();
+    while !plan.constant && sessions.len() < plan.sessions {
+        sessions.push(target.open_session().await?);
+    }
+
+    let count_from = Instant::now() + Duration::try_from_secs_f64(plan.warmup)?;
+    let end = count_from + Duration::try_from_secs_f64(plan.seconds)?;
+    let mut workers = JoinSet::new();
+    for connection in 0..plan.connections {
+        let until = plan.requests.map_or(Until::Time(end), |requests| {
+            Until::Count(share(requests, plan.connections as u64, connection as u64))
+        });
+        if matches!(until, Until::Count(0)) {
+            continue;
+        }
+        let session = sessions.get(connection % plan.sessions).map(String::as_str);
+        let call = Call::new(&target, session, connection);
+        workers.spawn(worker::run(target.clone(), call, Schedule { count_from, until }));
+    }
+    let mut tally = Tally::new();
+    while let Some(done) = workers.join_next().await {
+        tally.merge(done?);
+    }
+
+    let counted_until = if plan.requests.is_some() { tally.end } else { end };
+    let seconds = (counted_until - count_from).as_secs_f64();
+    let requests = tally.latencies.total();
+    Ok(Report {
+        connections: plan.connections,
+        sessions: plan.sessions,
+        requests,
+        errors: tally.errors,
+        first_error: tally.first_error,
+        seconds,
+        requests_per_second: requests as f64 / seconds,
+        p50_us: tally.latencies.quantile_us(0.5),
+        p99_us: tally.latencies.quantile_us(0.99),
+        sent: tally.sent,
+    })
+}
+
+/// The part of `total` that falls to one of `parts`.
+fn share(total: u64, parts: u64, index: u64) -> u64 {
+    total / parts + u64::from(index < total % parts)
+}

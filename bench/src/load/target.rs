@@ -1,0 +1,99 @@
+//! Where the load goes: the parsed URL, connections to it, and sessions opened on it.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+
+use memchr::memmem;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::response::Response;
+use crate::Error;
+
+/// The revision the load speaks: the newest one that has sessions.
+const PROTOCOL_VERSION: &str = "2025-11-25";
+
+#[derive(Debug, Clone)]
+pub(super) struct Target {
+    address: SocketAddr,
+    authority: String,
+    path: String,
+}
+
+impl Target {
+    pub(super) fn parse(url: &str) -> Result<Self, Error> {
+        let rest = url.strip_prefix("http://").ok_or("the URL must start with http://")?;
+        let (authority, path) = rest.find('/').map_or((rest, "/"), |slash| rest.split_at(slash));
+        let address = authority.to_socket_addrs()?.next().ok_or("the URL names no address")?;
+        Ok(Self { address, authority: authority.to_owned(), path: path.to_owned() })
+    }
+
+    /// The bytes of a POST of `body`, in the given session if there is one.
+    pub(super) fn post(&self, session: Option<&str>, body: &str) -> Vec<u8> {
+        let Self { authority, path, .. } = self;
+        let session = session.map_or_else(String::new, |id| {
+            format!("Mcp-Session-Id: {id}\r\nMCP-Protocol-Version: {PROTOCOL_VERSION}\r\n")
+        });
+        let length = body.len();
+        format!(
+            "POST {path} HTTP/1.1\r\nHost: {authority}\r\nContent-Type: application/json\r\n\
+             Accept: application/json, text/event-stream\r\n{session}Content-Length: {length}\r\n\r\n{body}"
+        )
+        .into_bytes()
+    }
+
+    /// Opens a session the way a client does and returns its id.
+    pub(super) async fn open_session(&self) -> Result<String, Error> {
+        let mut connection = Connection::open(self).await?;
+        let initialize = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"initialize","params":{{"protocolVersion":"{PROTOCOL_VERSION}","capabilities":{{}},"clientInfo":{{"name":"steadfast-bench","version":"0"}}}}}}"#
+        );
+        let response = connection.exchange(&self.post(None, &initialize)).await?;
+        if response.status() != 200 || memmem::find(response.body(), PROTOCOL_VERSION.as_bytes()).is_none() {
+            return Err(refused("initialize", response));
+        }
+        let id = response.header("mcp-session-id").ok_or("the server gave no session id")?;
+        let id = String::from_utf8(id.to_vec())?;
+        let initialized = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+        let response = connection.exchange(&self.post(Some(&id), initialized)).await?;
+        if response.status() != 202 {
+            return Err(refused("notifications/initialized", response));
+        }
+        Ok(id)
+    }
+}
+
+fn refused(what: &str, response: &Response) -> Error {
+    let (status, body) = (response.status(), String::from_utf8_lossy(response.body()));
+    format!("{what} was answered with {status} {body}").into()
+}
+
+/// A kept-alive connection with one request in flight at a time.
+#[derive(Debug)]
+pub(super) struct Connection {
+    stream: TcpStream,
+    response: Response,
+}
+
+impl Connection {
+    pub(super) async fn open(target: &Target) -> io::Result<Self> {
+        let stream = TcpStream::connect(target.address).await?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, response: Response::new() })
+    }
+
+    /// Sends a request and reads its response to the end.
+    pub(super) async fn exchange(&mut self, request: &[u8]) -> io::Result<&Response> {
+        self.stream.write_all(request).await?;
+        self.response.reset();
+        loop {
+            let count = self.stream.read(self.response.spare()).await?;
+            if count == 0 {
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection"));
+            }
+            if self.response.filled(count)? {
+                return Ok(&self.response);
+            }
+        }
+    }
+}

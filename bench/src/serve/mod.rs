@@ -1,0 +1,63 @@
+//! The servers that are measured. Each prints its address as its first line and runs until it is killed.
+
+mod accept;
+pub(crate) mod nginx;
+mod tiny;
+
+use std::io::Write as _;
+use std::sync::Arc;
+
+use clap::{Args, Subcommand};
+use rmcp::transport::StreamableHttpService;
+use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use tokio::net::TcpListener;
+
+use crate::Error;
+use tiny::Tiny;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Target {
+    /// rmcp's own StreamableHttpService with its LocalSessionManager, everything at its default.
+    Rmcp(Common),
+    /// nginx answering every request with one constant: what the cores allow at most.
+    Nginx,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Common {
+    /// Address to listen on; port 0 takes a free one.
+    #[arg(long, default_value = "127.0.0.1:0")]
+    listen: String,
+    /// Worker threads of the runtime.
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+}
+
+pub(crate) fn run(target: Target) -> Result<(), Error> {
+    match target {
+        Target::Rmcp(common) => on_runtime(&common, async |listener| {
+            let sessions = Arc::new(LocalSessionManager::default());
+            accept::serve(listener, StreamableHttpService::new(|| Ok(Tiny), sessions, Default::default()))
+                .await
+        }),
+        Target::Nginx => nginx::exec(),
+    }
+}
+
+/// Binds, announces the address and runs `serve` on a runtime of its own.
+fn on_runtime<T>(common: &Common, serve: impl AsyncFnOnce(TcpListener) -> T) -> Result<T, Error> {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(common.threads).enable_all().build()?;
+    runtime.block_on(async {
+        let listener = TcpListener::bind(&common.listen).await?;
+        announce(listener.local_addr()?)?;
+        Ok(serve(listener).await)
+    })
+}
+
+/// The line that whoever started this process waits for.
+fn announce(address: std::net::SocketAddr) -> std::io::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "listening on http://{address}/mcp")?;
+    stdout.flush()
+}

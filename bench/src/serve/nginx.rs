@@ -1,0 +1,53 @@
+//! nginx as the ceiling: it parses HTTP and answers a constant, nothing else.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use crate::Error;
+
+/// Writes a configuration into the current directory and becomes nginx, so that the process that was started
+/// is the one that serves and the one that a kill ends. Hence one process, without a master.
+pub(super) fn exec() -> Result<(), Error> {
+    // nginx has no port 0; the port is free when it is taken here, and nobody is told of it before.
+    let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+    let directory = std::env::current_dir()?;
+    std::fs::write(directory.join("nginx.conf"), configuration(address.port()))?;
+    super::announce(address)?;
+    let failure = Command::new("nginx").arg("-p").arg(&directory).args(["-c", "nginx.conf"]).exec();
+    Err(format!("nginx did not start: {failure}").into())
+}
+
+fn configuration(port: u16) -> String {
+    format!(
+        r#"daemon off;
+master_process off;
+pid nginx.pid;
+error_log stderr error;
+events {{ worker_connections 1024; }}
+http {{
+    access_log off;
+    tcp_nodelay on;
+    keepalive_requests 1000000000;
+    client_body_temp_path body;
+    proxy_temp_path proxy;
+    fastcgi_temp_path fastcgi;
+    uwsgi_temp_path uwsgi;
+    scgi_temp_path scgi;
+    server {{
+        listen 127.0.0.1:{port};
+        default_type application/json;
+        location / {{
+            return 200 '{{"jsonrpc":"2.0","id":0,"result":{{"content":[{{"type":"text","text":"x"}}]}}}}';
+        }}
+    }}
+}}
+"#
+    )
+}
+
+/// Whether there is an nginx to run.
+pub(crate) fn is_installed() -> bool {
+    std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|directory| directory.join("nginx").is_file()))
+}

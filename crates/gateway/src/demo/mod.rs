@@ -1,0 +1,85 @@
+//! The built-in demo server: small tools that show what a session layer is for.
+#![expect(deprecated, reason = "logging is deprecated from 2026-07-28 on and alive in every revision before")]
+
+mod chatter;
+mod countdown;
+mod notebook;
+mod tool;
+
+use std::sync::Mutex;
+
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, Implementation, ListToolsResult, LoggingLevel,
+    PaginatedRequestParams, ServerCapabilities, ServerConfig, SetLevelRequestParams,
+};
+use rmcp::service::{RequestContext, RoleServer};
+use rmcp::{ErrorData, ServerHandler};
+
+use tool::DemoTool;
+
+/// One value of it serves one session.
+#[derive(Debug)]
+pub(crate) struct Demo {
+    /// What the client wants to hear. Lost with the process, as in any server that keeps it in a field.
+    level: Mutex<LoggingLevel>,
+}
+
+impl Default for Demo {
+    fn default() -> Self {
+        Self { level: Mutex::new(LoggingLevel::Info) }
+    }
+}
+
+const TOOLS: &[DemoTool] = &[countdown::TOOL, chatter::TOOL, notebook::TOOL];
+
+impl ServerHandler for Demo {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder().enable_tools().enable_logging().build();
+        let mut info = ServerConfig::default();
+        info.capabilities = capabilities;
+        info.server_info = Implementation::new("steadfast-demo", env!("CARGO_PKG_VERSION"));
+        info.instructions = Some("Try `countdown`, and cut the connection while it runs.".into());
+        info
+    }
+
+    async fn set_level(
+        &self,
+        request: SetLevelRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        *self.level() = request.level;
+        Ok(())
+    }
+
+    async fn list_tools(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(TOOLS.iter().map(DemoTool::describe).collect()))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let arguments = tool::Arguments(request.arguments.unwrap_or_default());
+        let result: CallToolResult = match &*request.name {
+            "countdown" => countdown::run(&arguments, context).await?,
+            "chatter" => {
+                let level = *self.level();
+                chatter::run(&arguments, level, context).await?
+            }
+            "notebook" => notebook::run(&arguments, context).await?,
+            other => return Err(ErrorData::invalid_params(format!("there is no tool {other:?}"), None)),
+        };
+        Ok(result.into())
+    }
+}
+
+impl Demo {
+    fn level(&self) -> std::sync::MutexGuard<'_, LoggingLevel> {
+        self.level.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}

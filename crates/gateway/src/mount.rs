@@ -1,0 +1,42 @@
+//! One endpoint at one path.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use steadfast::{Endpoint, ResponseBody};
+use steadfast_http::listen::{Incoming, Request, Response, Service, StatusCode};
+
+/// Answers at its path and nowhere else.
+#[derive(Clone, Debug)]
+pub(crate) struct OnlyAt {
+    path: &'static str,
+    endpoint: Endpoint,
+}
+
+impl OnlyAt {
+    pub(crate) fn new(path: &'static str, endpoint: Endpoint) -> Self {
+        Self { path, endpoint }
+    }
+}
+
+impl Service<Request<Incoming>> for OnlyAt {
+    type Response = Response<ResponseBody>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+        if request.uri().path() == self.path {
+            return self.endpoint.call(request);
+        }
+        let text = format!("There is nothing here. The MCP endpoint is at {}.\n", self.path);
+        let mut response = Response::new(ResponseBody::full(text.into()));
+        *response.status_mut() = StatusCode::NOT_FOUND;
+        Box::pin(std::future::ready(Ok(response)))
+    }
+}

@@ -1,0 +1,103 @@
+//! An accept loop for servers that have none of their own.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use http::{Request, Response, StatusCode};
+pub use hyper::body::Incoming;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+pub use tower_service::Service;
+
+/// Bounds of an accept loop.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Connections at a time. More wait to be accepted.
+    pub connections: usize,
+    /// How long a client may take to send the head of a request.
+    pub header_timeout: Duration,
+    /// How long open connections may take to finish after the loop was told to stop.
+    pub farewell: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let (header_timeout, farewell) = (Duration::from_secs(30), Duration::from_secs(5));
+        Self { connections: 20_000, header_timeout, farewell }
+    }
+}
+
+/// Serves HTTP/1.1 until `stop` is done; then accepts no more, and returns when all connections have ended or the
+/// farewell time is over.
+pub async fn serve<S, B>(
+    listener: TcpListener,
+    service: S,
+    limits: Limits,
+    stop: impl Future<Output = ()>,
+) -> io::Result<()>
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    S: Clone + Send + 'static,
+    S::Future: Send + 'static,
+    B: http_body::Body + Send + 'static,
+    B::Data: Send,
+    B::Error: std::error::Error + Send + Sync,
+{
+    let places = Arc::new(Semaphore::new(limits.connections));
+    let connections = GracefulShutdown::new();
+    let mut http = hyper::server::conn::http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(limits.header_timeout);
+    let mut stop = std::pin::pin!(stop);
+    loop {
+        // A semaphore that is never closed always gives a permit in the end.
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { break };
+        let stream = tokio::select! {
+            accepted = accept(&listener) => accepted?,
+            () = &mut stop => break,
+        };
+        let connection =
+            http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service.clone()));
+        let connection = connections.watch(connection);
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection ended early");
+            }
+            drop(place);
+        });
+    }
+    drop(listener);
+    let _ = tokio::time::timeout(limits.farewell, connections.shutdown()).await;
+    Ok(())
+}
+
+/// The next connection. Running out of file descriptors passes; everything else about one connection is its own
+/// problem.
+async fn accept(listener: &TcpListener) -> io::Result<TcpStream> {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                // Without this an answer waits 40 ms for the client's delayed acknowledgement.
+                if let Err(error) = stream.set_nodelay(true) {
+                    tracing::debug!(%error, "TCP_NODELAY is not to be had");
+                }
+                return Ok(stream);
+            }
+            Err(error) if is_about_one_connection(&error) => {}
+            Err(error) => {
+                tracing::warn!(%error, "connections cannot be accepted");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+fn is_about_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}
