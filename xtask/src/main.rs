@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 mod bench;
 mod failure;
+mod interop;
 mod runner;
 mod suites;
 mod tidy;
@@ -21,6 +22,7 @@ cargo xtask COMMAND
   test [--only SUITE]... [--list]   run every suite that CI runs, or only those named
   tidy                              check the rules of this repository that no other tool checks
   bench [NAME [ARGS...]]            list the benchmarks, or build and run one
+  interop [CLIENT]...               run clients of other SDKs against the demo server, cutting connections
   help                              show this text
 
 Exit code: 0 all is well, 1 something failed, 2 the command line was wrong.
@@ -49,6 +51,7 @@ fn dispatch(args: &[&str], out: &mut dyn Write) -> Result<(), Failure> {
         ["tidy", extra, ..] => Err(Failure::Usage(format!("`tidy` takes no `{extra}`"))),
         ["bench"] => bench::list(out),
         ["bench", name, rest @ ..] => bench::run(&root(), name, rest, out),
+        ["interop", clients @ ..] => interop::command(&root(), clients, out),
         [unknown, ..] => {
             Err(Failure::Usage(format!("no command `{unknown}`; `cargo xtask help` lists them")))
         }

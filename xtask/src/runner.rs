@@ -161,7 +161,7 @@ enum Verdict {
 }
 
 impl Tool {
-    fn is_usable(&self) -> bool {
+    pub(crate) fn is_usable(&self) -> bool {
         let [program, args @ ..] = self.probe else { return true };
         let mut command = Command::new(program);
         command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -182,12 +182,12 @@ fn wait_ticking(
     }
 }
 
-fn seconds(elapsed: Duration) -> String {
+pub(crate) fn seconds(elapsed: Duration) -> String {
     format!("{:.1}s", elapsed.as_secs_f64())
 }
 
 #[expect(clippy::disallowed_methods, reason = "a chore measures real time; the product never does")]
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }
 

@@ -51,6 +51,12 @@ pub(crate) const SUITES: &[Suite] = &[
             &["cargo", "doc", "--no-deps", "--workspace", "--locked"],
         )],
     },
+    Suite {
+        name: "interop",
+        why: "clients of other SDKs get their answers although their connections are cut",
+        needs: &["node", "npm", "python3", "python3-venv"],
+        steps: &[run(&["cargo", "xtask", "interop"])],
+    },
 ];
 
 /// What a suite may need beyond cargo. Missing on a developer's machine, it skips the suite; in CI it fails it.
@@ -62,6 +68,12 @@ pub(crate) const TOOLS: &[Tool] = &[
         name: "python3",
         probe: &["python3", "--version"],
         get: "https://python.org, or your package manager",
+    },
+    Tool { name: "npm", probe: &["npm", "--version"], get: "comes with node, or your package manager" },
+    Tool {
+        name: "python3-venv",
+        probe: &["python3", "-c", "import ensurepip, venv"],
+        get: "your package manager",
     },
     Tool {
         name: "valgrind",

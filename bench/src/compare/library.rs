@@ -38,7 +38,12 @@ pub(super) fn run(options: &Library) -> Result<(), Error> {
 
 fn peers(threads: usize) -> Vec<Peer> {
     let threads = threads.to_string();
-    let mut peers = vec![Peer::new(BASELINE, &["rmcp", "--threads", &threads])];
+    let steadfast = |name, store| Peer::new(name, &["steadfast", "--store", store, "--threads", &threads]);
+    let mut peers = vec![
+        Peer::new(BASELINE, &["rmcp", "--threads", &threads]),
+        steadfast("steadfast memory", "memory:"),
+        steadfast("steadfast sqlite", "sqlite:sessions.db"),
+    ];
     if serve::nginx::is_installed() {
         peers.push(Peer { constant: true, ..Peer::new("nginx", &["nginx"]) });
     }

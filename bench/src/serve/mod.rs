@@ -19,6 +19,14 @@ use tiny::Tiny;
 pub(crate) enum Target {
     /// rmcp's own StreamableHttpService with its LocalSessionManager, everything at its default.
     Rmcp(Common),
+    /// steadfast, everything at its default but the store.
+    Steadfast {
+        #[command(flatten)]
+        common: Common,
+        /// Where sessions are kept.
+        #[arg(long, default_value = "memory:")]
+        store: steadfast::StoreUrl,
+    },
     /// nginx answering every request with one constant: what the cores allow at most.
     Nginx,
 }
@@ -40,6 +48,11 @@ pub(crate) fn run(target: Target) -> Result<(), Error> {
             accept::serve(listener, StreamableHttpService::new(|| Ok(Tiny), sessions, Default::default()))
                 .await
         }),
+        Target::Steadfast { common, store } => on_runtime(&common, async |listener| {
+            let server = steadfast::Server::builder(|| Tiny).store(store).start().await?;
+            accept::serve(listener, server.service()).await;
+            Ok(())
+        })?,
         Target::Nginx => nginx::exec(),
     }
 }

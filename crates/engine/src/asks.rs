@@ -50,6 +50,16 @@ impl Engine {
         message: Bytes,
     ) -> Result<(), Refusal> {
         let ask = AskNo::from_wire_id(id).ok_or(Refusal::UnknownAsk)?;
+        let (engine, session) = (self.arc(), Arc::clone(session));
+        self.to_the_end(async move { engine.answer_now(&session, ask, message).await }).await
+    }
+
+    async fn answer_now(
+        &self,
+        session: &Arc<LiveSession>,
+        ask: AskNo,
+        message: Bytes,
+    ) -> Result<(), Refusal> {
         let mut outcome = self.store().run(session.id(), Answer { ask }, self.now()).await;
         let mut repeated = false;
         if let Err(StoreError::Unknown(_)) = outcome {

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use steadfast_session::command::{Append, AppendOutcome, Finish, Finished, Target};
+use steadfast_session::command::{Append, AppendOutcome, Begin, Begun, Finish, Finished, Target};
 use steadfast_session::{CallNo, Class, Step};
 use steadfast_store::{StoreError, StoreExt};
 use steadfast_wire::RequestId;
@@ -53,6 +53,14 @@ impl CallHandle {
         self.engine.handle(&self.session)
     }
 
+    /// What the backend makes of the session's facts; made once while the session is busy.
+    pub fn keepsake<T: Send + Sync + 'static>(
+        &self,
+        make: impl FnOnce(&steadfast_session::Facts) -> T,
+    ) -> Arc<T> {
+        self.session.keepsake(make)
+    }
+
     /// Sends a notification on this call's stream.
     pub fn notify(
         &self,
@@ -69,10 +77,30 @@ impl CallHandle {
     }
 }
 
+/// A call that is in flight and that nobody runs yet. Dropped, it is answered with an error: its client went away
+/// before it was started, or what came with it was refused.
+#[derive(Debug)]
+pub struct BegunCall(Option<CallHandle>);
+
+impl BegunCall {
+    pub(crate) fn new(call: CallHandle) -> Self {
+        Self(Some(call))
+    }
+}
+
+impl Drop for BegunCall {
+    fn drop(&mut self) {
+        let Some(CallHandle { engine, session, no, running }) = self.0.take() else { return };
+        let error = ErrorObject::internal("not_started", "The call was not started.", true);
+        engine.clone().spawn(async move { engine.fail(&session, no, &running, &error).await });
+    }
+}
+
 impl Engine {
     /// Runs a call to its end, whatever happens to the connection. A backend that answers at once does so before
     /// this returns, without a task of its own.
-    pub async fn run(&self, call: CallHandle, request: Incoming) {
+    pub async fn run(&self, mut call: BegunCall, request: Incoming) {
+        let Some(call) = call.0.take() else { return };
         self.running.fetch_add(1, Ordering::AcqRel);
         let mut work: Pin<Box<dyn Future<Output = ()> + Send>> =
             Box::pin(self.arc().run_to_end(call, request));
@@ -97,34 +125,54 @@ impl Engine {
     /// Answers a call, once. Offering the same answer again is safe, so an outcome that is not known is resolved
     /// by asking again.
     pub(crate) async fn finish(&self, session: &Arc<LiveSession>, no: CallNo, payload: Bytes) {
-        let mut waited = Duration::ZERO;
-        let mut pause = Duration::from_millis(20);
-        loop {
-            let finish = Finish { call: no, payload: payload.clone() };
-            match self.store().run(session.id(), finish, self.now()).await {
-                Ok(Finished::Finished { .. } | Finished::AlreadyFinished) => break,
-                Ok(Finished::NoSession) => {
-                    self.lost(session);
-                    break;
+        let finish = || Finish { call: no, payload: payload.clone() };
+        match self.patiently(|| self.store().run(session.id(), finish(), self.now())).await {
+            Ok(Finished::Finished { .. } | Finished::AlreadyFinished) => {}
+            Ok(Finished::NoSession) => {
+                self.lost(session);
+            }
+            Err(error) => {
+                tracing::error!(session = %session.id().short(), %error, "an answer could not be stored");
+                if let Some(call) = session.finished(no)
+                    && let Some(tail) = session.tail(call.stream)
+                {
+                    tail.deliver_unlogged(payload);
                 }
-                Err(error) if waited >= self.options().finish_patience => {
-                    tracing::error!(session = %session.id().short(), %error, "an answer could not be stored");
-                    if let Some(call) = session.finished(no)
-                        && let Some(tail) = session.tail(call.stream)
-                    {
-                        tail.deliver_unlogged(payload);
-                    }
-                    return;
-                }
-                Err(StoreError::Unavailable(_) | StoreError::Unknown(_) | StoreError::Corrupt(_)) => {
-                    tokio::time::sleep(pause).await;
-                    waited += pause;
-                    pause = (pause * 2).min(Duration::from_secs(2));
-                }
+                return;
             }
         }
         if let Some(call) = session.finished(no) {
             call.cancel.cancel();
+        }
+    }
+
+    /// A begin whose outcome stayed unknown. Its client was told to try again, so whatever has begun is ended as
+    /// soon as the store says what that is.
+    pub(crate) async fn end_unknown_calls(&self, session: &Arc<LiveSession>, begin: Begin) {
+        let begun = self.patiently(|| self.store().run(session.id(), begin.clone(), self.now())).await;
+        let Ok(Begun::Begun { first, .. }) = begun else { return };
+        let error = ErrorObject::internal("not_started", "The call was not started.", true);
+        for (no, id) in (first.0..).map(CallNo).zip(&begin.ids) {
+            self.finish(session, no, error.to_message(Some(id)).into()).await;
+        }
+    }
+
+    /// Sends a command that may be repeated until the store takes it or patience ends.
+    pub(crate) async fn patiently<T, F>(&self, mut send: impl FnMut() -> F) -> Result<T, StoreError>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        let mut waited = Duration::ZERO;
+        let mut pause = Duration::from_millis(20);
+        loop {
+            match send().await {
+                Err(_) if waited < self.options().finish_patience => {
+                    tokio::time::sleep(pause).await;
+                    waited += pause;
+                    pause = (pause * 2).min(Duration::from_secs(2));
+                }
+                outcome => return outcome,
+            }
         }
     }
 

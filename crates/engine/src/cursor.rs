@@ -14,6 +14,9 @@ use crate::engine::Engine;
 use crate::live::LiveSession;
 use crate::tail::{Look, Tail};
 
+/// How many events a connection takes before the store is told, so that a long stream can shed what was read.
+const REPORT_EVERY: u64 = 64;
+
 /// One event for a connection to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
@@ -50,6 +53,8 @@ pub struct Cursor {
     after: u64,
     /// The last event that the connection has taken.
     written: u64,
+    /// The last event that the store knows to be taken.
+    reported: u64,
     reading: Option<Reply<Read>>,
     taken: Vec<(u64, Bytes)>,
     /// Wakes a reader of a stream that another process may be writing.
@@ -75,6 +80,7 @@ impl Cursor {
             start: after,
             after,
             written: after,
+            reported: after,
             reading: None,
             taken: Vec::new(),
             poll: None,
@@ -125,6 +131,10 @@ impl Cursor {
     /// The connection has taken everything that was read.
     pub fn mark_written(&mut self) {
         self.written = self.after;
+        if self.written - self.reported >= REPORT_EVERY {
+            self.reported = self.written;
+            self.engine.deliver_later(&self.session, self.stream, self.connection, self.written);
+        }
     }
 
     /// What was read last was not written: somebody has to come back for it.
@@ -164,7 +174,10 @@ impl Cursor {
                 }
                 (!nothing).then_some(CursorStatus::Events { missing: slice.missing })
             }
-            Ok(Read::Gone | Read::NoSession | Read::UnknownEvent) => Some(self.finish(CursorStatus::Ended)),
+            // Forgotten while it was being read. Whoever comes back is told so; this is no proper end.
+            Ok(Read::Gone | Read::NoSession | Read::UnknownEvent) => {
+                Some(self.finish(CursorStatus::ComeBack))
+            }
             Err(error) => Some(self.finish(CursorStatus::Failed(error))),
         })
     }

@@ -5,9 +5,10 @@ use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use steadfast_session::command::{
-    Attach, Attached, Begin, Begun, Cancel, Cancelled, Close, Closed, Detach, Position, Touch, Touched,
+    Attach, Attached, Begin, Begun, Cancel, Cancelled, Close, Closed, Deliver, Detach, Position, Touch,
+    Touched,
 };
-use steadfast_session::{CloseReason, Facts, NodeId, Principal, SessionId, Time};
+use steadfast_session::{CloseReason, Facts, NodeId, Principal, SessionId, Step, Time};
 use steadfast_store::{Opened, Store, StoreError, StoreExt};
 use steadfast_wire::rpc::ErrorObject;
 use steadfast_wire::{EventId, RequestId, Revision};
@@ -15,7 +16,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::{Backend, Incoming, Welcome};
-use crate::calls::{CallHandle, catch_panic};
+use crate::calls::{BegunCall, CallHandle, catch_panic};
 use crate::clock::Clock;
 use crate::cursor::Cursor;
 use crate::entropy::Entropy;
@@ -46,7 +47,7 @@ pub struct Engine {
     /// Signalled whenever a call has ended.
     pub(crate) call_ended: Notify,
     attempts: AtomicU64,
-    runtime: tokio::runtime::Handle,
+    pub(crate) runtime: tokio::runtime::Handle,
     me: Weak<Self>,
 }
 
@@ -55,8 +56,8 @@ pub struct Engine {
 pub struct Posted {
     /// The connection that reads the answers.
     pub cursor: Cursor,
-    /// One for each id, in order. Each has to be given to [`Engine::run`].
-    pub calls: Vec<CallHandle>,
+    /// One for each id, in order, to be given to [`Engine::run`].
+    pub calls: Vec<BegunCall>,
 }
 
 /// Why a session could not be opened.
@@ -65,6 +66,12 @@ pub enum OpenError {
     Refused(Refusal),
     /// The backend answered `initialize` with an error.
     Backend(ErrorObject),
+}
+
+impl From<StoreError> for OpenError {
+    fn from(error: StoreError) -> Self {
+        Self::Refused(error.into())
+    }
 }
 
 impl Engine {
@@ -112,8 +119,19 @@ impl Engine {
         if self.is_draining() {
             return Err(OpenError::Refused(Refusal::Draining));
         }
+        let engine = self.arc();
+        self.to_the_end(async move { engine.open_now(principal, revision, request).await }).await
+    }
+
+    async fn open_now(
+        &self,
+        principal: Principal,
+        revision: Revision,
+        request: Incoming,
+    ) -> Result<(SessionId, Bytes), OpenError> {
         let id = self.entropy.session_id();
-        let initialize = request.params.clone().unwrap_or_default();
+        // Copied, so that the session does not keep the whole body that they came in.
+        let initialize = request.params.as_deref().map(Bytes::copy_from_slice).unwrap_or_default();
         let facts = Facts { id, principal, revision, initialize, opened_at: self.now() };
         let asked = Arc::new(facts.clone());
         let answer = catch_panic(self.backend.initialize(Arc::clone(&asked), request)).await;
@@ -134,22 +152,27 @@ impl Engine {
     /// The session with this id, if it is this principal's. A session that this process has never seen is
     /// rebuilt from the store.
     pub async fn session(&self, id: SessionId, principal: &Principal) -> Result<Arc<LiveSession>, Refusal> {
-        let session = self.find(id).await?;
-        if session.facts().principal == *principal { Ok(session) } else { Err(Refusal::NoSession) }
+        self.find(id, Some(principal)).await
     }
 
     /// Makes this process ready to serve a session that another one opened. Every request does that by itself;
     /// calling it beforehand takes the cost off the first request.
     pub async fn restore(&self, id: SessionId) -> Result<SessionHandle, Refusal> {
-        let session = self.find(id).await?;
+        let session = self.find(id, None).await?;
         Ok(self.handle(&session))
     }
 
-    async fn find(&self, id: SessionId) -> Result<Arc<LiveSession>, Refusal> {
+    /// A stranger leaves no trace: whose session it is, is looked at first.
+    async fn find(&self, id: SessionId, principal: Option<&Principal>) -> Result<Arc<LiveSession>, Refusal> {
+        let is_theirs = |facts: &Facts| principal.is_none_or(|principal| facts.principal == *principal);
         let session = match self.live.get(&id) {
-            Some(session) => session,
+            Some(session) if is_theirs(session.facts()) => session,
+            Some(_) => return Err(Refusal::NoSession),
             None => {
                 let facts = self.store.facts(id).await?.ok_or(Refusal::NoSession)?;
+                if !is_theirs(&facts) {
+                    return Err(Refusal::NoSession);
+                }
                 let (session, known) = self.live.enter(&facts);
                 if known == Known::FirstSeen {
                     self.backend.restored(&facts);
@@ -172,6 +195,16 @@ impl Engine {
         if self.is_draining() {
             return Err(Refusal::Draining);
         }
+        let (engine, session) = (self.arc(), Arc::clone(session));
+        self.to_the_end(async move { engine.begin_now(&session, ids, answer_only).await }).await
+    }
+
+    async fn begin_now(
+        &self,
+        session: &Arc<LiveSession>,
+        ids: Vec<RequestId>,
+        answer_only: bool,
+    ) -> Result<Posted, Refusal> {
         let delivered = session.beginning();
         let begun = self.begin_in_store(session, ids.clone(), answer_only, delivered).await;
         let (stream, first, connection) = match begun {
@@ -196,7 +229,7 @@ impl Engine {
         session.begun(stream, connection, &tail, &calls);
         let calls = calls
             .into_iter()
-            .map(|(no, running)| CallHandle::new(self.arc(), session, no, running))
+            .map(|(no, running)| BegunCall::new(CallHandle::new(self.arc(), session, no, running)))
             .collect();
         let cursor = Cursor::new(self.arc(), Arc::clone(session), tail, stream, connection, 0);
         Ok(Posted { cursor, calls })
@@ -205,7 +238,7 @@ impl Engine {
     /// An unknown outcome is resolved by asking again, which is safe because the command has a name.
     async fn begin_in_store(
         &self,
-        session: &LiveSession,
+        session: &Arc<LiveSession>,
         ids: Vec<RequestId>,
         answer_only: bool,
         delivered: Vec<steadfast_session::StreamNo>,
@@ -220,13 +253,17 @@ impl Engine {
             answer_only,
             delivered,
         };
-        for _ in 1..BEGIN_ATTEMPTS {
+        for _ in 0..BEGIN_ATTEMPTS {
             match self.store.run(session.id(), begin.clone(), self.now()).await {
                 Err(StoreError::Unknown(_)) => begin.again = true,
+                // The one before may have happened.
+                Err(_) if begin.again => {}
                 outcome => return outcome,
             }
         }
-        self.store.run(session.id(), begin, self.now()).await
+        let (engine, session) = (self.arc(), Arc::clone(session));
+        self.spawn(async move { engine.end_unknown_calls(&session, begin).await });
+        Err(StoreError::Unknown("it did not say so when asked again, either".into()))
     }
 
     /// Attaches a connection: right after an event that the client names, or to a standalone stream.
@@ -243,7 +280,18 @@ impl Engine {
             Some(id) => Position::After { stream: steadfast_session::StreamNo(id.stream), seq: id.seq },
             None => Position::Standalone,
         };
-        match self.store.run(session.id(), Attach { at, node: self.node }, self.now()).await? {
+        let (engine, session) = (self.arc(), Arc::clone(session));
+        self.to_the_end(async move { engine.attach_now(&session, at).await }).await
+    }
+
+    async fn attach_now(&self, session: &Arc<LiveSession>, at: Position) -> Result<Cursor, Refusal> {
+        let attach = Attach { at, node: self.node };
+        let mut attached = self.store.run(session.id(), attach.clone(), self.now()).await;
+        if let (Err(StoreError::Unknown(_)), Position::After { .. }) = (&attached, at) {
+            // If it has happened, the newer attachment takes the stream from the one that nobody serves.
+            attached = self.store.run(session.id(), attach, self.now()).await;
+        }
+        match attached? {
             Attached::Attached { stream, connection, after } => {
                 let tail = Arc::new(Tail::of_known_stream(connection, self.options.tail_bytes));
                 session.attach(stream, connection, &tail);
@@ -267,10 +315,24 @@ impl Engine {
         let (engine, session) = (self.arc(), Arc::clone(session));
         self.spawn(async move {
             let detach = Detach { stream, connection, through };
-            if let Err(error) = engine.store.run(session.id(), detach, engine.now()).await {
+            let recorded = engine.patiently(|| engine.store.run(session.id(), detach.clone(), engine.now())).await;
+            if let Err(error) = recorded {
                 tracing::warn!(session = %session.id().short(), %error, "a broken connection could not be recorded");
             }
         });
+    }
+
+    /// A connection reads on. If the store does not hear of it, it keeps more than it needs to; that is all.
+    pub(crate) fn deliver_later(
+        &self,
+        session: &Arc<LiveSession>,
+        stream: steadfast_session::StreamNo,
+        connection: steadfast_session::ConnNo,
+        through: u64,
+    ) {
+        let deliver = Deliver { stream, connection, through };
+        let told = self.store.apply(session.id(), deliver.into_command(), self.now());
+        self.spawn(async move { drop(told.await) });
     }
 
     /// Takes a notification of the client.
@@ -348,9 +410,8 @@ impl Engine {
         self.me.upgrade().expect("an engine is only ever used through its Arc")
     }
 
-    /// Every task of the engine starts here. Works from any thread.
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.runtime.spawn(task);
+    pub(crate) fn runtime(&self) -> &tokio::runtime::Handle {
+        &self.runtime
     }
 }
 

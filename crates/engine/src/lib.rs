@@ -8,6 +8,7 @@
 mod asks;
 pub mod backend;
 mod calls;
+mod carry;
 pub mod clock;
 mod cursor;
 mod drain;
@@ -21,9 +22,11 @@ pub mod refusal;
 mod signals;
 mod sweeper;
 mod tail;
+mod tasks;
 
 pub use backend::{Backend, Incoming, Welcome};
-pub use calls::CallHandle;
+pub use calls::{BegunCall, CallHandle};
+pub use carry::CarriedOut;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use cursor::{Cursor, CursorStatus, Event};
 pub use engine::{Engine, OpenError, Posted};

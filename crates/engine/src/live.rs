@@ -1,8 +1,9 @@
 //! What this node is doing for which sessions, right now. An idle session is a name in a set.
 
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use steadfast_session::{AskNo, CallNo, ConnNo, Facts, SessionId, StreamNo, Time};
@@ -88,6 +89,8 @@ pub struct LiveSession {
     facts: Arc<Facts>,
     tag: u32,
     last_used: AtomicU64,
+    /// Something of the backend's, kept for as long as this is.
+    keepsake: OnceLock<Arc<dyn Any + Send + Sync>>,
     work: Mutex<Work>,
 }
 
@@ -131,7 +134,7 @@ pub(crate) struct Running {
 impl LiveSession {
     fn new(facts: Arc<Facts>) -> Self {
         let (tag, last_used) = (facts.id.tag(), AtomicU64::new(facts.opened_at.0));
-        Self { facts, tag, last_used, work: Mutex::default() }
+        Self { facts, tag, last_used, keepsake: OnceLock::new(), work: Mutex::default() }
     }
 
     pub fn id(&self) -> SessionId {
@@ -144,6 +147,19 @@ impl LiveSession {
 
     pub fn tag(&self) -> u32 {
         self.tag
+    }
+
+    /// What the backend made of the session's facts, so that a busy session makes it once.
+    pub(crate) fn keepsake<T: Send + Sync + 'static>(&self, make: impl FnOnce(&Facts) -> T) -> Arc<T> {
+        if let Some(kept) = self.keepsake.get()
+            && let Ok(kept) = Arc::clone(kept).downcast()
+        {
+            return kept;
+        }
+        let made = Arc::new(make(&self.facts));
+        // Another request may have been faster, or the type is another; either way what was made is right.
+        let _ = self.keepsake.set(Arc::clone(&made) as Arc<dyn Any + Send + Sync>);
+        made
     }
 
     pub(crate) fn mark_used(&self, now: Time) {

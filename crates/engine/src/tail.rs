@@ -136,6 +136,15 @@ impl Tail {
         let mut through = after;
         // What is taken is gone from the tail: nobody else reads here, and a resuming client reads the log.
         while let Some((seq, payload)) = state.events.pop_front() {
+            if seq > through + 1 {
+                // Another process has written in between, or something was dropped: the store knows.
+                state.events.push_front((seq, payload));
+                if through == after {
+                    state.complete_after = None;
+                    return Look::Behind;
+                }
+                break;
+            }
             state.bytes -= payload.len();
             if seq > through {
                 through = seq;

@@ -17,6 +17,10 @@ pub struct Config {
     pub response: ResponseMode,
     /// The largest POST body.
     pub max_body_bytes: usize,
+    /// How long a client may take to send a body.
+    pub body_timeout: Duration,
+    /// The largest `params` of `initialize`. They are kept for as long as the session lives.
+    pub max_initialize_bytes: usize,
     /// The largest sum of header names and values.
     pub max_header_bytes: usize,
     /// The longest batch of 2025-03-26.
@@ -37,6 +41,8 @@ impl Default for Config {
             principal: Arc::new(|_| Ok(Principal::anonymous())),
             response: ResponseMode::default(),
             max_body_bytes: 4 << 20,
+            body_timeout: Duration::from_secs(30),
+            max_initialize_bytes: 64 << 10,
             max_header_bytes: 32 << 10,
             max_batch: 100,
             keep_alive: Duration::from_secs(15),

@@ -25,23 +25,29 @@ fn check_host(parts: &Parts, hosts: &Hosts) -> Result<(), Problem> {
     if *hosts == Hosts::Any {
         return Ok(());
     }
-    // HTTP/2 has no Host header; its authority is in the URI.
+    // HTTP/2 has no Host header; its authority is in the URI. A request line may have one beside the header, and
+    // then both must do.
+    let in_uri = parts.uri.authority().map(http::uri::Authority::as_str);
     let mut named = parts.headers.get_all(http::header::HOST).iter();
     let host = match (named.next(), named.next()) {
         (Some(host), None) => host.to_str().ok(),
-        (None, _) => parts.uri.authority().map(http::uri::Authority::as_str),
+        (None, _) => in_uri,
         (Some(_), Some(_)) => return Err(Problem::bad_request("There is more than one Host header.")),
     };
     let Some(host) = host else {
         return Err(Problem::bad_request("The Host header is missing or unreadable."));
     };
-    let allowed = match hosts {
+    let is_allowed = |host: &str| match hosts {
         Hosts::Any => true,
         Hosts::Loopback => is_loopback(without_port(host)),
         Hosts::LoopbackAnd(names) => is_loopback(without_port(host)) || is_named(host, names),
         Hosts::Only(names) => is_named(host, names),
     };
-    if allowed { Ok(()) } else { Err(Problem::forbidden("This server does not answer to that Host.")) }
+    if is_allowed(host) && in_uri.is_none_or(is_allowed) {
+        Ok(())
+    } else {
+        Err(Problem::forbidden("This server does not answer to that Host."))
+    }
 }
 
 fn is_named(host: &str, names: &[String]) -> bool {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
+use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, COOKIE, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
@@ -41,7 +41,8 @@ impl Endpoint {
         B: Body,
         B::Error: std::fmt::Display,
     {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        hide_secrets(&mut parts);
         match self.dispatch(parts, body).await {
             Ok(response) => response,
             Err(problem) => {
@@ -104,6 +105,15 @@ impl Endpoint {
     }
 }
 
+/// Handlers get the head of the request, and may log it: secrets are marked, so that `Debug` does not show them.
+fn hide_secrets(parts: &mut Parts) {
+    for (name, value) in &mut parts.headers {
+        if *name == headers::SESSION_ID || *name == AUTHORIZATION || *name == COOKIE {
+            value.set_sensitive(true);
+        }
+    }
+}
+
 /// The value of a header that may be sent once.
 pub(crate) fn header<'a>(parts: &'a Parts, name: &str) -> Result<Option<&'a str>, Problem> {
     let mut values = parts.headers.get_all(name).iter();
@@ -141,7 +151,8 @@ pub(crate) fn claimed_version(parts: &Parts) -> Result<Claimed<'_>, Problem> {
 /// The protocol has clients check the id that they got; proxies and logs find it here, too.
 pub(crate) fn echo_session(response: &mut Response<ResponseBody>, id: SessionId) {
     // The alphabet of session ids is that of headers.
-    if let Ok(value) = HeaderValue::from_str(&id.expose()) {
+    if let Ok(mut value) = HeaderValue::from_str(&id.expose()) {
+        value.set_sensitive(true);
         response.headers_mut().insert(HeaderName::from_static(headers::SESSION_ID), value);
     }
 }

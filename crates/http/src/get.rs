@@ -1,5 +1,7 @@
 //! GET: listen to a standalone stream, or resume any stream.
 
+use std::sync::Arc;
+
 use http::Response;
 use http::request::Parts;
 use steadfast_engine::Principal;
@@ -33,7 +35,10 @@ impl Endpoint {
             ),
             None => None,
         };
-        let cursor = self.engine.attach(&session, after).await?;
+        let cursor = {
+            let (engine, session) = (Arc::clone(&self.engine), Arc::clone(&session));
+            self.engine.carry_out(async move { engine.attach(&session, after).await }).await?
+        };
         Ok(self.stream(cursor, &session, after.is_none()).await)
     }
 }

@@ -8,7 +8,7 @@ use http::{Response, StatusCode};
 use http_body::Body as HttpBody;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use steadfast_engine::backend::response as response_message;
-use steadfast_engine::{Incoming, LiveSession, OpenError, Principal};
+use steadfast_engine::{Cursor, Incoming, LiveSession, OpenError, Principal};
 use steadfast_wire::envelope::{Body, Message, MessageKind};
 use steadfast_wire::{Revision, accept, headers, params};
 
@@ -32,22 +32,33 @@ impl Endpoint {
     {
         check_media_types(&parts)?;
         let bytes = self.collect(&parts, body).await?;
-        let body = Body::parse(&bytes, self.config.max_batch)?;
-        let claimed = claimed_version(&parts)?;
-        check_era(&body, claimed)?;
-        let parts = Arc::new(parts);
-        let post = Post { bytes: &bytes, parts };
-        match body {
-            Body::One(message) if message.method == "initialize" && message.is_request() => {
-                self.initialize(&post, &message, principal).await
-            }
-            Body::One(message) => {
-                let id = message.id().filter(|_| message.is_request()).cloned();
-                let answer = self.in_session(post, vec![message], false, &principal).await;
-                answer.map_err(|problem| problem.with_id(id.as_ref()))
-            }
-            Body::Batch(messages) => self.in_session(post, messages, true, &principal).await,
+        // From here on the client's presence does not matter: what is begun is done.
+        let endpoint = self.clone();
+        let taking = self.engine.carry_out(async move { endpoint.take(parts, &bytes, principal).await });
+        match taking.await? {
+            Taken::Answer(response) => Ok(response),
+            Taken::Calls { session, cursor, batch } => Ok(self.respond(&session, cursor, batch).await),
         }
+    }
+
+    async fn take(&self, parts: Parts, bytes: &Bytes, principal: Principal) -> Result<Taken, Problem> {
+        let body = Body::parse(bytes, self.config.max_batch)?;
+        let id = match &body {
+            Body::One(message) if message.is_request() => message.id().cloned(),
+            Body::One(_) | Body::Batch(_) => None,
+        };
+        let taken = async {
+            check_era(&body, claimed_version(&parts)?)?;
+            let post = Post { bytes, parts: Arc::new(parts) };
+            match body {
+                Body::One(message) if message.method == "initialize" && message.is_request() => {
+                    self.initialize(&post, &message, principal).await.map(Taken::Answer)
+                }
+                Body::One(message) => self.in_session(post, vec![message], false, &principal).await,
+                Body::Batch(messages) => self.in_session(post, messages, true, &principal).await,
+            }
+        };
+        taken.await.map_err(|problem| problem.with_id(id.as_ref()))
     }
 
     async fn collect<B>(&self, parts: &Parts, body: B) -> Result<Bytes, Problem>
@@ -62,7 +73,12 @@ impl Endpoint {
             return Err(Problem::body_too_large(limit));
         }
         let body = body.map_err(|error| BodyError(error.to_string()));
-        match Limited::new(std::pin::pin!(body), limit).collect().await {
+        let body = std::pin::pin!(body);
+        let collected = Limited::new(body, limit).collect();
+        let Ok(collected) = tokio::time::timeout(self.config.body_timeout, collected).await else {
+            return Err(Problem::body_too_slow(self.config.body_timeout));
+        };
+        match collected {
             Ok(collected) => Ok(collected.to_bytes()),
             Err(error) if error.is::<LengthLimitError>() => Err(Problem::body_too_large(limit)),
             Err(error) => Err(Problem::bad_request(format!("The body could not be read: {error}."))),
@@ -76,13 +92,16 @@ impl Endpoint {
         principal: Principal,
     ) -> Result<Response<ResponseBody>, Problem> {
         let Some(id) = message.id() else { return Err(Problem::session_required()) };
+        let limit = self.config.max_initialize_bytes;
+        if message.params.is_some_and(|params| params.len() > limit) {
+            return Err(Problem::initialize_too_large(limit));
+        }
         let requested = message.params.and_then(params::initialize_protocol_version).ok_or_else(|| {
             Problem::new(
                 StatusCode::BAD_REQUEST,
                 steadfast_wire::rpc::INVALID_PARAMS,
                 "`initialize` needs the parameters protocolVersion, capabilities and clientInfo.",
             )
-            .with_id(Some(id))
         })?;
         match self.engine.open(principal, Revision::negotiate(&requested), post.incoming(message)).await {
             Ok((session, result)) => {
@@ -91,7 +110,7 @@ impl Endpoint {
                 Ok(response)
             }
             Err(OpenError::Backend(error)) => Ok(json(response_message(id, &Err(error)))),
-            Err(OpenError::Refused(refusal)) => Err(Problem::from(refusal).with_id(Some(id))),
+            Err(OpenError::Refused(refusal)) => Err(refusal.into()),
         }
     }
 
@@ -102,7 +121,7 @@ impl Endpoint {
         messages: Vec<Message<'_>>,
         batch: bool,
         principal: &Principal,
-    ) -> Result<Response<ResponseBody>, Problem> {
+    ) -> Result<Taken, Problem> {
         let session = self.session(&post.parts, principal).await?;
         if batch {
             check_batch(&messages, session.facts().revision)?;
@@ -110,15 +129,19 @@ impl Endpoint {
         let (requests, others): (Vec<_>, Vec<_>) = messages.into_iter().partition(Message::is_request);
         if requests.is_empty() {
             self.take_all(&session, &post, others).await?;
-            return Ok(empty(StatusCode::ACCEPTED));
+            return Ok(Taken::Answer(empty(StatusCode::ACCEPTED)));
         }
         // The calls first: if they are refused, nothing of the batch has happened.
         let posted = self.begin(&session, &requests).await?;
-        self.take_all(&session, &post, others).await?;
+        if let Err(problem) = self.take_all(&session, &post, others).await {
+            // The calls are begun and have to be answered; a notification has no answer that could tell.
+            tracing::warn!(reason = problem.error.message, "a notification beside calls was lost");
+        }
         let requests = requests.iter().map(|request| post.incoming(request)).collect();
         // Whoever runs a single call gets the request's head for itself.
         drop(post);
-        Ok(self.run(&session, posted, requests, batch).await)
+        let cursor = self.run(posted, requests).await;
+        Ok(Taken::Calls { session, cursor, batch })
     }
 
     /// Notifications and answers, in the order in which they came.
@@ -151,6 +174,17 @@ impl Endpoint {
         }
         Ok(())
     }
+}
+
+/// What has come of a POST.
+enum Taken {
+    Answer(Response<ResponseBody>),
+    /// Calls that run. Their answers are to be read.
+    Calls {
+        session: Arc<LiveSession>,
+        cursor: Cursor,
+        batch: bool,
+    },
 }
 
 /// A POST that has passed the edge.
@@ -195,9 +229,8 @@ fn check_era(body: &Body<'_>, claimed: Claimed<'_>) -> Result<(), Problem> {
     let enveloped = |message: &Message<'_>| message.params.and_then(params::meta_protocol_version);
     match body {
         Body::One(message) => {
-            let id = message.id().filter(|_| message.is_request());
             if let Some(version) = enveloped(message) {
-                return Err(Problem::modern_unsupported(&version).with_id(id));
+                return Err(Problem::modern_unsupported(&version));
             }
             match claimed {
                 // The handshake of old is always of the old era, whatever the header says.
@@ -205,7 +238,7 @@ fn check_era(body: &Body<'_>, claimed: Claimed<'_>) -> Result<(), Problem> {
                 Claimed::Modern(_) if message.is_response() => {
                     Err(Problem::bad_request("Stateless revisions have no responses of the client."))
                 }
-                Claimed::Modern(version) => Err(Problem::modern_unsupported(version).with_id(id)),
+                Claimed::Modern(version) => Err(Problem::modern_unsupported(version)),
                 Claimed::Legacy | Claimed::Nothing => Ok(()),
             }
         }

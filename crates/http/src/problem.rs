@@ -62,6 +62,18 @@ impl Problem {
         Self::invalid(StatusCode::PAYLOAD_TOO_LARGE, message)
     }
 
+    pub(crate) fn body_too_slow(limit: std::time::Duration) -> Self {
+        let message = format!("The body was not complete after {limit:?} (limit `body_timeout`).");
+        Self::invalid(StatusCode::REQUEST_TIMEOUT, message)
+    }
+
+    pub(crate) fn initialize_too_large(limit: usize) -> Self {
+        let message = format!(
+            "The parameters of `initialize` are larger than {limit} bytes (limit `max_initialize_bytes`)."
+        );
+        Self::invalid(StatusCode::PAYLOAD_TOO_LARGE, message)
+    }
+
     pub(crate) fn headers_too_large(limit: usize) -> Self {
         let message = format!("The headers are larger than {limit} bytes (limit `max_header_bytes`).");
         Self::invalid(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, message)
@@ -94,7 +106,8 @@ impl Problem {
             rpc::UNSUPPORTED_PROTOCOL_VERSION,
             "This server speaks revisions with sessions only. Open one with `initialize`.",
         );
-        let requested = rpc::json_string(requested);
+        let requested: String = requested.chars().take(40).collect();
+        let requested = rpc::json_string(&requested);
         problem.error.data =
             Some(format!(r#"{{"supported":[{}],"requested":{requested}}}"#, supported.join(",")));
         problem

@@ -12,6 +12,10 @@ use tokio::time::{Instant, Sleep};
 
 use crate::config::Config;
 
+/// How much is taken in before the response starts. What is longer is read as the connection takes it, so that a
+/// client that reads nothing costs no more than this.
+const AT_ONCE: usize = 64 << 10;
+
 /// Writes one stream from a position on. What is complete when the response starts goes out as one piece with a
 /// known length; the rest as it comes.
 #[derive(Debug)]
@@ -34,7 +38,7 @@ impl SseBody {
         let retry_ms = u64::try_from(config.retry.as_millis()).unwrap_or(u64::MAX);
         let mut ready = BytesMut::new();
         if fresh && revision.primes_streams() {
-            encode::priming(&mut ready, cursor.position(), retry_ms);
+            encode::priming(&mut ready, &cursor.position().text(), retry_ms);
         }
         Self {
             cursor,
@@ -51,7 +55,7 @@ impl SseBody {
     /// Takes in what is there already, so that a finished call is answered in one piece.
     pub(crate) async fn collect_ready(&mut self) {
         std::future::poll_fn(|context| {
-            while !self.ended && self.poll_cursor(context).is_ready() {}
+            while !self.ended && self.ready.len() < AT_ONCE && self.poll_cursor(context).is_ready() {}
             Poll::Ready(())
         })
         .await;
@@ -107,7 +111,7 @@ impl SseBody {
         self.ready.reserve(size);
         for event in self.events.drain(..) {
             match event.id {
-                Some(id) => encode::event(&mut self.ready, id, &event.payload),
+                Some(id) => encode::event(&mut self.ready, &id.text(), &event.payload),
                 None => encode::event_without_id(&mut self.ready, &event.payload),
             }
         }

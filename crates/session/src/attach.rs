@@ -1,7 +1,7 @@
 //! Connections: which response reads which stream. The newest wins.
 
 use crate::changes::Changes;
-use crate::command::{Attach, Attached, Detach, Detached, Position};
+use crate::command::{Attach, Attached, Deliver, Delivered, Detach, Detached, Position};
 use crate::ids::{ConnNo, NodeId, StreamNo, Time};
 use crate::lifecycle::Lifecycle;
 use crate::limits::{Limit, Rules};
@@ -46,23 +46,23 @@ impl Session {
         Attached::Attached { stream, connection, after }
     }
 
-    /// The first standalone stream if nobody reads it, else a new one: clients that share a session must not
-    /// throw each other out.
+    /// A deserted stream in which something waits, else the first standalone stream if nobody reads it, else a new
+    /// one, or any deserted one if there are too many: clients that share a session must not throw each other out, and nothing may wait for ever.
     fn standalone_for_a_newcomer(&mut self, rules: &Rules, changes: &mut Changes) -> Option<StreamNo> {
         let first = self.first_standalone(changes);
+        let standalone = |stream: &Stream| stream.kind == StreamKind::Standalone;
+        let deserted = |stream: &Stream| standalone(stream) && stream.attached.is_none();
+        let waits = |stream: &Stream| deserted(stream) && stream.delivered < stream.last_seq();
+        if let Some((no, _)) = self.streams.iter().find(|(_, stream)| waits(stream)) {
+            return Some(*no);
+        }
         if self.streams[&first].attached.is_none() {
             return Some(first);
         }
-        let standalone = |stream: &Stream| stream.kind == StreamKind::Standalone;
         if self.streams.values().filter(|stream| standalone(stream)).count()
             >= rules.limits.standalone_streams
         {
-            // What waits in a deserted stream must not be lost: its next reader gets it.
-            return self
-                .streams
-                .iter()
-                .find(|(_, stream)| standalone(stream) && stream.attached.is_none())
-                .map(|(no, _)| *no);
+            return self.streams.iter().find(|(_, stream)| deserted(stream)).map(|(no, _)| *no);
         }
         let no = StreamNo(self.meta.next_stream);
         self.meta.next_stream += 1;
@@ -83,6 +83,18 @@ impl Session {
             self.lost_a_connection(now, changes);
         }
         Detached::Detached
+    }
+
+    pub(crate) fn deliver(&mut self, command: &Deliver, changes: &mut Changes) -> Delivered {
+        if !self.is_open() {
+            return Delivered::NoSession;
+        }
+        let reader = self.streams.get(&command.stream).and_then(|stream| stream.attached);
+        if reader.is_none_or(|(connection, _)| connection != command.connection) {
+            return Delivered::Stale;
+        }
+        self.mark_delivered(command.stream, command.through, changes);
+        Delivered::Delivered
     }
 
     pub(crate) fn detach_node(&mut self, node: NodeId, now: Time, changes: &mut Changes) {

@@ -49,6 +49,7 @@ commands! {
     Withdraw => Withdrawn,
     Attach => Attached,
     Detach => Detached,
+    Deliver => Delivered,
     PutState => StatePut,
     GetState => StateGot,
     Sweep => Swept,
@@ -141,7 +142,7 @@ pub enum AppendOutcome {
         stream: StreamNo,
         seq: u64,
     },
-    /// The stream is full. Progress and log messages give way; this one cannot.
+    /// The stream or the session is full. Progress and log messages give way; this one cannot.
     Full,
     NoSession,
 }
@@ -259,7 +260,7 @@ pub struct Attach {
 pub enum Position {
     /// Right after an event that the client names.
     After { stream: StreamNo, seq: u64 },
-    /// A standalone stream: the first if nobody reads it, else another.
+    /// A standalone stream that nobody reads: one in which something waits, else the first, else another.
     Standalone,
 }
 
@@ -290,6 +291,23 @@ pub struct Detach {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detached {
     Detached,
+    /// Somebody else is attached by now, or nobody was.
+    Stale,
+    NoSession,
+}
+
+/// A connection has taken everything up to an event and goes on reading: what it has need not be kept when room
+/// gets short.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deliver {
+    pub stream: StreamNo,
+    pub connection: ConnNo,
+    pub through: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivered {
+    Delivered,
     /// Somebody else is attached by now, or nobody was.
     Stale,
     NoSession,

@@ -27,9 +27,9 @@ pub struct Limits {
     pub standalone_streams: usize,
     /// Finished streams that are kept although their answer has been written to a connection.
     pub delivered_streams: usize,
-    /// Bytes held by one stream before progress and log messages are dropped.
+    /// Bytes held by one stream before messages that can be spared are dropped, and notifications refused.
     pub stream_bytes: u64,
-    /// Bytes held by one session before new calls are refused.
+    /// Bytes held by one session before new calls and notifications are refused.
     pub session_bytes: u64,
     /// Entries of session state.
     pub state_entries: usize,

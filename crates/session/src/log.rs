@@ -76,7 +76,8 @@ impl Session {
         first
     }
 
-    /// Appends to a stream. `None` if there is no room and the message can be refused.
+    /// Appends to a stream. `None` if there is no room and the message can be refused; nothing is dropped for a
+    /// message that is not taken.
     pub(crate) fn push(
         &mut self,
         no: StreamNo,
@@ -87,9 +88,9 @@ impl Session {
     ) -> Option<u64> {
         let stream = self.streams.get_mut(&no)?;
         let size = payload.len() as u64 + EVENT_OVERHEAD;
-        let before = stream.bytes;
-        let fits = class >= Class::Ask || make_room(stream, no, size, limits, changes);
-        self.bytes -= before - stream.bytes;
+        let room = room_for(size, stream, || self.asks.values().any(|ask| ask.stream == no), limits);
+        let fits = class >= Class::Ask
+            || room.as_ref().is_some_and(|room| self.bytes - room.freed + size <= limits.session_bytes);
         if !fits && class != Class::Chatter {
             return None;
         }
@@ -97,8 +98,14 @@ impl Session {
         stream.next_seq += 1;
         changes.streams.push(no);
         if fits {
-            stream.bytes += size;
-            self.bytes += size;
+            let Room { freed, victims } = room.unwrap_or_default();
+            for seq in victims {
+                let at = stream.entries.partition_point(|entry| entry.seq < seq);
+                stream.entries.remove(at);
+                changes.dropped.push((no, seq));
+            }
+            stream.bytes = stream.bytes - freed + size;
+            self.bytes = self.bytes - freed + size;
             let size = u32::try_from(size).unwrap_or(u32::MAX);
             stream.entries.push_back(Entry { seq, class, size, payload: Some(payload.clone()) });
             changes.appended.push(Appended { stream: no, seq, class, payload });
@@ -212,31 +219,38 @@ impl Stream {
     }
 }
 
-/// Drops the oldest progress and log messages until `size` more bytes fit; on a standalone stream also what has
-/// been written out already, which nobody but a resuming client could miss. Drops nothing if that is not enough.
-fn make_room(stream: &mut Stream, no: StreamNo, size: u64, limits: &Limits, changes: &mut Changes) -> bool {
+/// What has to go so that a message fits.
+#[derive(Default)]
+struct Room {
+    freed: u64,
+    /// Sequence numbers, oldest first.
+    victims: Vec<u64>,
+}
+
+/// What to drop so that a stream can hold `size` more bytes: the oldest progress and log messages; on a standalone
+/// stream also what has been written out and needs no answer, which nobody but a resuming client could miss. `None`
+/// if all of that is not enough.
+fn room_for(size: u64, stream: &Stream, asked: impl FnOnce() -> bool, limits: &Limits) -> Option<Room> {
     let excess = (stream.bytes + size).saturating_sub(limits.stream_bytes);
+    let mut room = Room::default();
+    if excess == 0 {
+        return Some(room);
+    }
     let delivered = if stream.kind == StreamKind::Standalone { stream.delivered } else { 0 };
-    let droppable = |entry: &&Entry| {
-        entry.class == Class::Chatter || (entry.class == Class::Notice && entry.seq <= delivered)
+    let asked = asked();
+    let droppable = |entry: &&Entry| match entry.class {
+        Class::Chatter => true,
+        Class::Notice => entry.seq <= delivered,
+        // A request that was answered is history. While one is open on this stream, all are kept.
+        Class::Ask => entry.seq <= delivered && !asked,
+        Class::Response => false,
     };
-    let mut freed = 0;
-    let mut victims = Vec::new();
     for entry in stream.entries.iter().filter(droppable) {
-        if freed >= excess {
-            break;
+        room.freed += u64::from(entry.size);
+        room.victims.push(entry.seq);
+        if room.freed >= excess {
+            return Some(room);
         }
-        freed += u64::from(entry.size);
-        victims.push(entry.seq);
     }
-    if freed < excess {
-        return false;
-    }
-    stream.bytes -= freed;
-    for seq in victims {
-        let at = stream.entries.partition_point(|entry| entry.seq < seq);
-        stream.entries.remove(at);
-        changes.dropped.push((no, seq));
-    }
-    true
+    None
 }

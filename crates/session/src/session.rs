@@ -91,6 +91,7 @@ impl Session {
             Command::Withdraw(c) => Outcome::Withdraw(self.withdraw(c.ask, rules, changes)),
             Command::Attach(c) => Outcome::Attach(self.attach(&c, now, rules, changes)),
             Command::Detach(c) => Outcome::Detach(self.detach(&c, now, changes)),
+            Command::Deliver(c) => Outcome::Deliver(self.deliver(&c, changes)),
             Command::PutState(c) => Outcome::PutState(self.put_state(c, rules, changes)),
             Command::GetState(c) => Outcome::GetState(self.get_state(&c)),
             Command::Sweep(_) => Outcome::Sweep(self.sweep(now, rules, changes)),

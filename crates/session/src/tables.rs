@@ -98,9 +98,10 @@ pub struct Entry {
 pub enum Class {
     /// Progress and log messages: dropped first, oldest first.
     Chatter,
-    /// Other notifications: refused when there is no room, never dropped.
+    /// Other notifications: refused when there is no room. Dropped only from a standalone stream, once written out.
     Notice,
-    /// A server's request, or its withdrawal: bounded in number, never dropped.
+    /// A server's request, or its withdrawal: bounded in number, always taken. Dropped only from a standalone stream,
+    /// once written out and while no request is open there.
     Ask,
     /// An answer: always taken, never dropped while the session lives.
     Response,

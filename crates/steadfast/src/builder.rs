@@ -141,6 +141,30 @@ impl<H: ServerHandler> Builder<H> {
         self
     }
 
+    /// How long a client may take to send a POST body.
+    pub fn body_timeout(mut self, limit: Duration) -> Self {
+        self.config.body_timeout = limit;
+        self
+    }
+
+    /// The largest `params` of `initialize`, which are kept for as long as the session lives.
+    pub fn max_initialize_bytes(mut self, bytes: usize) -> Self {
+        self.config.max_initialize_bytes = bytes;
+        self
+    }
+
+    /// The largest sum of header names and values.
+    pub fn max_header_bytes(mut self, bytes: usize) -> Self {
+        self.config.max_header_bytes = bytes;
+        self
+    }
+
+    /// The longest batch of 2025-03-26.
+    pub fn max_batch(mut self, messages: usize) -> Self {
+        self.config.max_batch = messages;
+        self
+    }
+
     /// How often a silent stream gets a comment.
     pub fn keep_alive(mut self, interval: Duration) -> Self {
         self.config.keep_alive = interval;

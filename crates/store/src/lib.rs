@@ -12,6 +12,8 @@ pub mod signal;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod store;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use error::StoreError;
 pub use memory::MemoryStore;

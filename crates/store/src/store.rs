@@ -104,6 +104,7 @@ pub(crate) fn no_session(command: &Command) -> Outcome {
         Command::Withdraw(_) => Outcome::Withdraw(c::Withdrawn::NoSession),
         Command::Attach(_) => Outcome::Attach(c::Attached::NoSession),
         Command::Detach(_) => Outcome::Detach(c::Detached::NoSession),
+        Command::Deliver(_) => Outcome::Deliver(c::Delivered::NoSession),
         Command::PutState(_) => Outcome::PutState(c::StatePut::NoSession),
         Command::GetState(_) => Outcome::GetState(c::StateGot::NoSession),
         Command::Sweep(_) => Outcome::Sweep(c::Swept::Remove),

@@ -4,6 +4,9 @@ use crate::headers;
 
 /// Whether a `Content-Type` says JSON. Only UTF-8 is legal, so another charset is refused.
 pub fn is_json(content_type: &str) -> bool {
+    if content_type == headers::JSON {
+        return true;
+    }
     let mut parts = content_type.split(';');
     let essence = parts.next().unwrap_or_default().trim();
     essence.eq_ignore_ascii_case(headers::JSON)
@@ -13,6 +16,13 @@ pub fn is_json(content_type: &str) -> bool {
             }
             _ => true,
         })
+}
+
+/// Whether an `Accept` value admits both kinds of answer that a POST can get.
+pub fn admits_answers(accept: &str) -> bool {
+    // What nearly every client sends, letter for letter.
+    accept == "application/json, text/event-stream"
+        || (admits(accept, headers::JSON) && admits(accept, headers::EVENT_STREAM))
 }
 
 /// Whether an `Accept` value admits a media type, wildcards included, `q=0` excluded.

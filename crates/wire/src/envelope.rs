@@ -1,7 +1,9 @@
 //! The outside of a JSON-RPC message: kind, id and method, over bytes that stay as they came.
 
 use std::borrow::Cow;
+use std::fmt;
 
+use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -9,6 +11,9 @@ use crate::id::{IdError, RequestId};
 
 /// How deep a body may nest. Deeper ones serve no client and exhaust the stack of recursive parsers behind us.
 pub const MAX_DEPTH: usize = 128;
+
+/// How much of a parser's complaint is passed on.
+const MAX_QUOTE: usize = 160;
 
 /// A POST body: one message, or a batch of 2025-03-26.
 #[derive(Debug)]
@@ -76,12 +81,9 @@ impl<'a> Body<'a> {
         if first != Some(b'[') {
             return Message::parse(text).map(Self::One);
         }
-        let items: Vec<&'a RawValue> = serde_json::from_str(text).map_err(classify)?;
+        let items = batch(text, max_batch)?;
         if items.is_empty() {
             return Err(EnvelopeError::EmptyBatch);
-        }
-        if items.len() > max_batch {
-            return Err(EnvelopeError::BatchTooLong { limit: max_batch });
         }
         items.into_iter().map(|item| Message::parse(item.get())).collect::<Result<_, _>>().map(Self::Batch)
     }
@@ -90,6 +92,10 @@ impl<'a> Body<'a> {
 impl<'a> Message<'a> {
     pub fn parse(text: &'a str) -> Result<Self, EnvelopeError> {
         let raw: Raw<'a> = serde_json::from_str(text).map_err(classify)?;
+        // serde takes a list for a struct, item by item.
+        if text.trim_ascii_start().starts_with('[') {
+            return Err(shape("it is a list"));
+        }
         match raw.jsonrpc.as_deref() {
             Some("2.0") => {}
             Some(_) | None => return Err(shape("\"jsonrpc\" must be \"2.0\"")),
@@ -129,6 +135,34 @@ impl<'a> Message<'a> {
     pub fn is_response(&self) -> bool {
         matches!(self.kind, MessageKind::Response(_))
     }
+}
+
+/// The items of a batch. The text of one that is too long is checked and not kept.
+fn batch(text: &str, limit: usize) -> Result<Vec<&RawValue>, EnvelopeError> {
+    struct Items(usize);
+    impl<'de> Visitor<'de> for Items {
+        type Value = Option<Vec<&'de RawValue>>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a batch")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+            let mut items = Vec::new();
+            while let Some(item) = list.next_element()? {
+                if items.len() == self.0 {
+                    while list.next_element::<IgnoredAny>()?.is_some() {}
+                    return Ok(None);
+                }
+                items.push(item);
+            }
+            Ok(Some(items))
+        }
+    }
+    let mut parser = serde_json::Deserializer::from_str(text);
+    let items = parser.deserialize_seq(Items(limit)).map_err(classify)?;
+    parser.end().map_err(classify)?;
+    items.ok_or(EnvelopeError::BatchTooLong { limit })
 }
 
 #[derive(Deserialize)]
@@ -172,6 +206,10 @@ fn response_id(id: Option<&RawValue>, is_result: bool) -> Result<Option<RequestI
 }
 
 fn check_error_object(raw: &RawValue) -> Result<(), EnvelopeError> {
+    const WRONG: &str = "\"error\" needs an integer \"code\" and a string \"message\"";
+    if !raw.get().starts_with('{') {
+        return Err(shape(WRONG));
+    }
     #[derive(Deserialize)]
     struct Object<'a> {
         #[serde(rename = "code")]
@@ -179,9 +217,7 @@ fn check_error_object(raw: &RawValue) -> Result<(), EnvelopeError> {
         #[serde(rename = "message", borrow)]
         _message: Cow<'a, str>,
     }
-    serde_json::from_str::<Object<'_>>(raw.get())
-        .map(|_| ())
-        .map_err(|_| shape("\"error\" needs an integer \"code\" and a string \"message\""))
+    serde_json::from_str::<Object<'_>>(raw.get()).map(|_| ()).map_err(|_| shape(WRONG))
 }
 
 fn shape(what: &str) -> EnvelopeError {
@@ -189,9 +225,15 @@ fn shape(what: &str) -> EnvelopeError {
 }
 
 fn classify(error: serde_json::Error) -> EnvelopeError {
+    // The parser quotes what it found, which may be the whole body.
+    let mut what = error.to_string();
+    if let Some((end, _)) = what.char_indices().nth(MAX_QUOTE) {
+        what.truncate(end);
+        what.push('…');
+    }
     match error.classify() {
-        serde_json::error::Category::Data => EnvelopeError::Shape(error.to_string()),
-        _ => EnvelopeError::Syntax(error.to_string()),
+        serde_json::error::Category::Data => EnvelopeError::Shape(what),
+        _ => EnvelopeError::Syntax(what),
     }
 }
 

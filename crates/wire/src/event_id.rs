@@ -34,9 +34,70 @@ fn canonical(text: &str) -> Option<u64> {
     if plain { text.parse().ok() } else { None }
 }
 
+/// The spelling of an [`EventId`], on the stack: one is written for every event, so it is worth a few lines to
+/// stay clear of the formatting machinery.
+#[derive(Clone, Copy)]
+pub struct EventIdText {
+    bytes: [u8; Self::CAPACITY],
+    start: usize,
+}
+
+impl EventIdText {
+    /// Two numbers of at most 20 digits, eight hexadecimal digits, two dashes.
+    const CAPACITY: usize = 20 + 1 + 20 + 1 + 8;
+
+    fn new(id: &EventId) -> Self {
+        let mut text = Self { bytes: [0; Self::CAPACITY], start: Self::CAPACITY };
+        for shift in (0..32).step_by(4) {
+            text.push_front(b"0123456789abcdef"[(id.tag >> shift) as usize & 15]);
+        }
+        text.push_front(b'-');
+        text.push_number(id.seq);
+        text.push_front(b'-');
+        text.push_number(id.stream);
+        text
+    }
+
+    fn push_number(&mut self, mut number: u64) {
+        loop {
+            self.push_front(b'0' + (number % 10) as u8);
+            number /= 10;
+            if number == 0 {
+                return;
+            }
+        }
+    }
+
+    fn push_front(&mut self, byte: u8) {
+        self.start -= 1;
+        self.bytes[self.start] = byte;
+    }
+}
+
+impl std::ops::Deref for EventIdText {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        // Only ASCII was written.
+        std::str::from_utf8(&self.bytes[self.start..]).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for EventIdText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self)
+    }
+}
+
+impl EventId {
+    pub fn text(&self) -> EventIdText {
+        EventIdText::new(self)
+    }
+}
+
 impl fmt::Display for EventId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}-{:08x}", self.stream, self.seq, self.tag)
+        f.write_str(&self.text())
     }
 }
 
@@ -49,6 +110,9 @@ mod tests {
         let id = EventId { stream: 7, seq: 0, tag: 0xbeef };
         assert_eq!(id.to_string(), "7-0-0000beef");
         assert_eq!(EventId::parse("7-0-0000beef"), Some(id));
+        let largest = EventId { stream: u64::MAX, seq: u64::MAX, tag: u32::MAX };
+        assert_eq!(largest.to_string(), "18446744073709551615-18446744073709551615-ffffffff");
+        assert_eq!(EventId::parse(&largest.text()), Some(largest));
         for bad in [
             "",
             "7",

@@ -26,7 +26,7 @@ pub fn meta_protocol_version(params: &str) -> Option<String> {
         #[serde(borrow, rename = "io.modelcontextprotocol/protocolVersion")]
         version: Option<Cow<'a, str>>,
     }
-    serde_json::from_str::<Params<'_>>(params).ok()?.meta?.version.map(Cow::into_owned)
+    object::<Params<'_>>(params)?.meta?.version.map(Cow::into_owned)
 }
 
 /// The version that `initialize` asks for.
@@ -36,7 +36,7 @@ pub fn initialize_protocol_version(params: &str) -> Option<String> {
         #[serde(borrow, rename = "protocolVersion")]
         version: Cow<'a, str>,
     }
-    serde_json::from_str::<Params<'_>>(params).ok().map(|params| params.version.into_owned())
+    object::<Params<'_>>(params).map(|params| params.version.into_owned())
 }
 
 /// The request that `notifications/cancelled` names. `None` for a malformed one, which is to be ignored.
@@ -46,7 +46,12 @@ pub fn cancelled_request(params: &str) -> Option<RequestId> {
         #[serde(borrow, rename = "requestId")]
         id: &'a RawValue,
     }
-    RequestId::from_raw(serde_json::from_str::<Params<'_>>(params).ok()?.id).ok()
+    RequestId::from_raw(object::<Params<'_>>(params)?.id).ok()
+}
+
+/// Members by name. A list would also do for serde, which takes its items as members in order.
+fn object<'a, T: Deserialize<'a>>(params: &'a str) -> Option<T> {
+    if params.starts_with('{') { serde_json::from_str(params).ok() } else { None }
 }
 
 #[cfg(test)]
@@ -73,5 +78,7 @@ mod tests {
         assert_eq!(cancelled_request(r#"{"requestId":5}"#), Some(RequestId::Number(5)));
         assert_eq!(cancelled_request(r#"{"requestId":null}"#), None);
         assert_eq!(cancelled_request(r#"{}"#), None);
+        assert_eq!(cancelled_request(r#"["5"]"#), None);
+        assert_eq!(initialize_protocol_version(r#"["2025-11-25"]"#), None);
     }
 }

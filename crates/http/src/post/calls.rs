@@ -22,21 +22,25 @@ impl Endpoint {
         self.engine.begin(session, ids, answer_only).await
     }
 
-    /// Starts the calls and answers the POST.
-    pub(super) async fn run(
-        &self,
-        session: &Arc<LiveSession>,
-        posted: Posted,
-        requests: Vec<Incoming>,
-        batch: bool,
-    ) -> Response<ResponseBody> {
+    /// Starts the calls. What is given back reads their answers.
+    pub(super) async fn run(&self, posted: Posted, requests: Vec<Incoming>) -> Cursor {
         for (call, request) in posted.calls.into_iter().zip(requests) {
             self.engine.run(call, request).await;
         }
+        posted.cursor
+    }
+
+    /// Answers the POST.
+    pub(super) async fn respond(
+        &self,
+        session: &LiveSession,
+        cursor: Cursor,
+        batch: bool,
+    ) -> Response<ResponseBody> {
         match self.config.response {
-            ResponseMode::Stream => self.stream(posted.cursor, session, true).await,
-            ResponseMode::Json => self.plain(posted.cursor, session, batch).await,
-            ResponseMode::Adaptive => self.adaptive(posted.cursor, session, batch).await,
+            ResponseMode::Stream => self.stream(cursor, session, true).await,
+            ResponseMode::Json => self.plain(cursor, session, batch).await,
+            ResponseMode::Adaptive => self.adaptive(cursor, session, batch).await,
         }
     }
 

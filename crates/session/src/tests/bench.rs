@@ -8,8 +8,8 @@ use steadfast_wire::{RequestId, Revision};
 
 use crate::command::{
     Answer, Answered, Append, AppendOutcome, AskOpened, Attach, Attached, Begin, Begun, Cancel, Cancelled,
-    Close, Closed, Detach, Detached, Duplicates, FailNode, Finish, Finished, NodeFailed, OpenAsk, Position,
-    PutState, StatePut, Sweep, Swept, Target, Touch, Withdraw, Withdrawn,
+    Close, Closed, Deliver, Delivered, Detach, Detached, Duplicates, FailNode, Finish, Finished, NodeFailed,
+    OpenAsk, Position, PutState, StatePut, Sweep, Swept, Target, Touch, Withdraw, Withdrawn,
 };
 use crate::{
     AskNo, CallNo, Changes, Class, CloseReason, ConnNo, Facts, Lifecycle, NodeId, Principal, Read, Rules,
@@ -199,6 +199,10 @@ impl Bench {
 
     pub(super) fn detach(&mut self, stream: StreamNo, connection: ConnNo, through: u64) -> Detached {
         self.run(Detach { stream, connection, through })
+    }
+
+    pub(super) fn deliver(&mut self, stream: StreamNo, connection: ConnNo, through: u64) -> Delivered {
+        self.run(Deliver { stream, connection, through })
     }
 
     pub(super) fn touch(&mut self) -> crate::command::Touched {

@@ -3,8 +3,8 @@
 use super::bench::{Bench, NODE, ids};
 use crate::command::{
     Answer, Answered, Append, AppendOutcome, AskOpened, Attach, Attached, Begun, Cancel, Cancelled, Closed,
-    Detached, Finished, GetState, NodeFailed, Position, StateGot, StatePut, Swept, Target, Touch, Touched,
-    Withdrawn,
+    Delivered, Detached, Finished, GetState, NodeFailed, Position, StateGot, StatePut, Swept, Target, Touch,
+    Touched, Withdrawn,
 };
 use crate::{AskNo, Class, CloseReason, Lifecycle, Read, StreamNo};
 
@@ -58,6 +58,7 @@ fn a_closed_session_answers_to_nothing_but_read_and_detach() {
         assert_eq!(bench.withdraw(AskNo(0)), Withdrawn::NoSession);
         assert_eq!(bench.resume(post.stream, 0), Attached::NoSession);
         assert_eq!(bench.run(Attach { at: Position::Standalone, node: NODE }), Attached::NoSession);
+        assert_eq!(bench.deliver(post.stream, post.connection, 1), Delivered::NoSession);
         assert_eq!(bench.put("k", None, Some("v")), StatePut::NoSession);
         assert_eq!(bench.run(GetState { key: "k".into() }), StateGot::NoSession);
         assert!(matches!(bench.sweep(), Swept::Next(Some(_))));

@@ -1,7 +1,7 @@
 //! A connection is a cursor: the newest wins, and losing one loses nothing.
 
 use super::bench::{Bench, NODE, OTHER};
-use crate::command::{Attach, Attached, Detached, Position, Target};
+use crate::command::{Attach, Attached, Delivered, Detached, Position, Target};
 use crate::{Class, ConnNo, Lifecycle, Limit, StreamNo};
 
 const FIRST: StreamNo = StreamNo::FIRST_STANDALONE;
@@ -66,6 +66,91 @@ fn an_open_stream_is_never_delivered_to_its_end() {
     bench.delivered = vec![FIRST];
     bench.post("1");
     assert_eq!(bench.get().2, 0);
+}
+
+#[test]
+fn a_reader_says_how_far_it_is_and_reads_on() {
+    let mut bench = Bench::new();
+    let (stream, connection, _) = bench.get();
+    bench.say(Target::Standalone, "a");
+    bench.say(Target::Standalone, "b");
+    let delivered = |bench: &Bench| bench.session.streams()[&stream].delivered;
+    assert_eq!(bench.deliver(stream, connection, 1), Delivered::Delivered);
+    assert_eq!((delivered(&bench), &bench.changes.streams[..]), (1, &[stream][..]));
+    for (through, expect) in [(0, 1), (1, 1), (1000, 2), (1, 2)] {
+        assert_eq!(bench.deliver(stream, connection, through), Delivered::Delivered);
+        assert_eq!(delivered(&bench), expect, "{through}");
+    }
+    bench.unchanged(|bench| bench.deliver(stream, connection, 2));
+    assert_eq!(bench.changes, crate::Changes::default());
+    assert!(bench.session.streams()[&stream].attached.is_some());
+    assert_eq!(bench.lifecycle, []);
+}
+
+#[test]
+fn only_the_attached_connection_says_how_far_it_is() {
+    let mut bench = Bench::new();
+    let post = bench.post("1");
+    bench.say(Target::Call(post.call), "a");
+    let newer = bench.resumed(post.stream, 0);
+    bench.unchanged(|bench| {
+        for (stream, connection) in
+            [(post.stream, post.connection), (StreamNo(99), newer), (post.stream, ConnNo(99))]
+        {
+            assert_eq!(bench.deliver(stream, connection, 1), Delivered::Stale);
+        }
+    });
+    bench.finish(post.call, "x");
+    assert_eq!(bench.deliver(post.stream, newer, 2), Delivered::Delivered);
+    assert_eq!(bench.session.spent.len(), 1, "its answer was read");
+    bench.detach(post.stream, newer, 0);
+    assert_eq!(bench.unchanged(|bench| bench.deliver(post.stream, newer, 2)), Delivered::Stale);
+}
+
+#[test]
+fn what_is_stuck_in_a_deserted_stream_reaches_the_next_plain_get() {
+    let mut bench = Bench::new();
+    let (first, a, _) = bench.get();
+    let (second, b, _) = bench.get();
+    let (third, c, _) = bench.get();
+    bench.say(Target::Standalone, "for the third");
+    bench.detach(third, c, 0);
+    bench.say(Target::Standalone, "had");
+    bench.say(Target::Standalone, "stuck");
+    bench.detach(second, b, 1);
+    let got = [bench.get(), bench.get()].map(|(stream, _, after)| (stream, after));
+    assert_eq!(got, [(second, 1), (third, 0)], "although the first is read and there is room for more");
+    assert_eq!(bench.get().0, StreamNo(3), "nothing waits any more");
+    bench.detach(first, a, 0);
+    assert_eq!(bench.get().0, first);
+}
+
+#[test]
+fn what_waits_goes_before_the_first_stream_and_of_two_the_lower_one() {
+    let mut bench = Bench::new();
+    let (first, a, _) = bench.get();
+    let (second, b, _) = bench.get();
+    bench.say(Target::Standalone, "stuck");
+    bench.detach(first, a, 0);
+    bench.detach(second, b, 0);
+    let (stream, connection, _) = bench.get();
+    assert_eq!(stream, second, "nothing waits in the first");
+    bench.detach(second, connection, 0);
+    bench.say(Target::Standalone, "waits too");
+    assert_eq!([bench.get().0, bench.get().0], [first, second]);
+}
+
+#[test]
+fn what_was_delivered_does_not_wait() {
+    let mut bench = Bench::new();
+    let (first, a, _) = bench.get();
+    let (second, b, _) = bench.get();
+    bench.say(Target::Standalone, "had");
+    bench.deliver(second, b, 1);
+    bench.fail(NODE);
+    assert_eq!(bench.get().0, first);
+    assert_eq!(bench.get().0, StreamNo(2), "a new one while there is room for it");
+    assert_eq!(bench.detach(first, a, 0), Detached::Stale);
 }
 
 #[test]

@@ -40,10 +40,13 @@ fn overflow_drops_the_oldest_chatter_and_nothing_else() {
     check(3, "AbCDE", "AbCD#", "1:A 3:C 4:D missing=1");
     check(3, "ABCd", "ABCd", "1:A 2:B 3:C missing=1");
     check(3, "ABCde", "ABCde", "1:A 2:B 3:C missing=2");
-    check(3, "a!B?C", "a!B?#", "1:a 2:! 3:B 4:?");
+    check(3, "a!B?C", "a!B?#", "2:! 3:B 4:? missing=1");
+    check(3, "ab!c!", "ab!c!", "3:! 4:c 5:! missing=2");
+    check(3, "A!B!?", "A!B!?", "1:A 2:! 3:B 4:! 5:?");
     check(3, "!!!!!", "!!!!!", "1:! 2:! 3:! 4:! 5:!");
     check(3, "?????", "?????", "1:? 2:? 3:? 4:? 5:?");
     check(3, "!!!!a!", "!!!!a!", "1:! 2:! 3:! 4:! 6:! missing=1");
+    check(3, "a??!!", "a??!!", "2:? 3:? 4:! 5:! missing=1");
     check(0, "aA!", "a#!", "2:! missing=1");
 }
 

@@ -10,6 +10,7 @@ mod duplicates;
 mod expiry;
 mod limits;
 mod logs;
+mod room;
 mod routing;
 mod state;
 

@@ -5,6 +5,7 @@ mod history;
 mod judge;
 mod moves;
 mod promises;
+mod room;
 mod shadow;
 
 use std::time::Duration;

@@ -60,7 +60,7 @@ impl<H: ServerHandler> Backend for HandlerBackend<H> {
                 extensions.insert(Session::new(session.clone()));
                 (meta, extensions)
             })?;
-            let client = peer_info(session.facts())?;
+            let client = Result::clone(&call.keepsake(peer_info))?;
             let line = open_line(Line::Call(call.clone()), client, Mute);
             let (meta, extensions) = std::mem::take(&mut context);
             let mut context = RequestContext::new(id, line.peer().clone());

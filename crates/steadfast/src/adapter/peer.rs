@@ -1,7 +1,8 @@
 //! Lines: what a handler's `Peer` is connected to.
 
+use std::collections::VecDeque;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use rmcp::model::{
@@ -14,12 +15,9 @@ use rmcp::service::{
 use rmcp::transport::Transport;
 use rmcp::{ErrorData, ServerHandler};
 use steadfast_engine::{CallHandle, Refusal, SessionHandle};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, oneshot};
 
 use super::outgoing;
-
-/// Answers to asks that wait to be taken by rmcp's loop. It takes them at once, so this is for bursts.
-const INBOX: usize = 64;
 
 /// Where a line leads.
 #[derive(Clone)]
@@ -126,29 +124,54 @@ pub(super) enum LineError {
 
 struct LineTransport {
     line: Line,
-    /// The message that the loop is to begin with.
-    first: Option<ClientJsonRpcMessage>,
-    inbox: mpsc::Receiver<ClientJsonRpcMessage>,
-    answers: mpsc::Sender<ClientJsonRpcMessage>,
+    inbox: Arc<Inbox>,
+}
+
+/// Messages for rmcp's loop: at most one notification and the answers to the asks that are open, whose number is
+/// bounded. A channel would do, but it allocates room for thirty-two messages, and most lines carry none.
+#[derive(Default)]
+struct Inbox {
+    messages: Mutex<VecDeque<ClientJsonRpcMessage>>,
+    arrived: Notify,
+}
+
+impl Inbox {
+    fn put(&self, message: ClientJsonRpcMessage) {
+        self.messages().push_back(message);
+        self.arrived.notify_one();
+    }
+
+    async fn take(&self) -> ClientJsonRpcMessage {
+        loop {
+            if let Some(message) = self.messages().pop_front() {
+                return message;
+            }
+            self.arrived.notified().await;
+        }
+    }
+
+    fn messages(&self) -> MutexGuard<'_, VecDeque<ClientJsonRpcMessage>> {
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl LineTransport {
+    /// The loop begins with `first`.
     fn new(line: Line, first: Option<ClientJsonRpcMessage>) -> Self {
-        let (answers, inbox) = mpsc::channel(INBOX);
-        Self { line, first, inbox, answers }
+        let inbox = Arc::new(Inbox { messages: Mutex::new(first.into_iter().collect()), ..Inbox::default() });
+        Self { line, inbox }
     }
 
     /// Sends a request to the client; its answer will arrive in the inbox.
     fn ask(&self, id: RmcpId, request: &ServerRequest) {
-        let (line, answers, rest) = (self.line.clone(), self.answers.clone(), outgoing::request(request));
+        let (line, inbox, rest) = (self.line.clone(), Arc::clone(&self.inbox), outgoing::request(request));
         tokio::spawn(async move {
             let answer = match line {
                 Line::Call(call) => call.ask(rest).await.map_err(LineError::from),
                 Line::Session(session) => session.ask(rest).await.map_err(LineError::from),
                 Line::Nowhere => Err(LineError::NotOpenYet),
             };
-            // If the loop is gone, nobody waits.
-            let _ = answers.send(as_rmcp(id, answer)).await;
+            inbox.put(as_rmcp(id, answer));
         });
     }
 }
@@ -201,11 +224,7 @@ impl Transport<RoleServer> for LineTransport {
     }
 
     async fn receive(&mut self) -> Option<ClientJsonRpcMessage> {
-        if let Some(first) = self.first.take() {
-            return Some(first);
-        }
-        // The transport holds a sender itself, so this waits for as long as the line is open.
-        self.inbox.recv().await
+        Some(self.inbox.take().await)
     }
 
     async fn close(&mut self) -> Result<(), LineError> {

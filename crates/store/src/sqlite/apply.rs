@@ -24,18 +24,46 @@ const STRIDE: usize = 256;
 impl Writer<'_> {
     /// Does one job and defers its answer. An error ends the whole transaction.
     pub(super) fn handle(&mut self, job: Job) -> rusqlite::Result<()> {
-        let answer = match job {
-            Job::Open { facts, to } => Answer::Opened(to, isolate(self.open(facts))?),
-            Job::Apply { session, command, now, to } => {
-                Answer::Outcome(to, isolate(self.apply(session, command, now))?)
+        match job {
+            Job::Open { facts, to } => {
+                let opened = self.open(facts);
+                self.owe(opened, |answer| Answer::Opened(to, answer))
             }
-            Job::Sweep { now, batch, to } => Answer::Count(to, Ok(self.sweep(now, batch)?)),
-            Job::Join { node, now, to } => Answer::Done(to, self.join(node, now)?),
-            Job::Bury { now, to } => Answer::Count(to, Ok(self.bury(now)?)),
-            Job::Leave { node, now, to } => Answer::Done(to, Ok(self.fail_node(node, now)?)),
+            Job::Apply { session, command, now, to } => {
+                let outcome = self.apply(session, command, now);
+                self.owe(outcome, |answer| Answer::Outcome(to, answer))
+            }
+            Job::Sweep { now, batch, to } => {
+                let count = self.sweep(now, batch);
+                self.owe(count, |answer| Answer::Count(to, answer))
+            }
+            Job::Join { node, now, to } => {
+                let joined = self.join(node, now);
+                self.owe(joined, |answer| Answer::Done(to, answer.flatten()))
+            }
+            Job::Bury { now, to } => {
+                let count = self.bury(now);
+                self.owe(count, |answer| Answer::Count(to, answer))
+            }
+            Job::Leave { node, now, to } => {
+                let left = self.fail_node(node, now);
+                self.owe(left, |answer| Answer::Done(to, answer))
+            }
+        }
+    }
+
+    /// Defers an answer. Whoever waits gets one even if the transaction ends here.
+    fn owe<T>(
+        &mut self,
+        result: rusqlite::Result<T>,
+        answer: impl FnOnce(Result<T, StoreError>) -> Answer,
+    ) -> rusqlite::Result<()> {
+        let (result, verdict) = match isolate(result) {
+            Ok(result) => (result, Ok(())),
+            Err(error) => (Err(not_done(&error)), Err(error)),
         };
-        self.deferred.push(Deferred::Answer(answer));
-        Ok(())
+        self.deferred.push(Deferred::Answer(answer(result)));
+        verdict
     }
 
     fn open(&mut self, facts: Facts) -> rusqlite::Result<Opened> {
@@ -178,15 +206,19 @@ impl Writer<'_> {
             return Ok(Err(StoreError::Unavailable(text)));
         }
         self.sql.add_node.execute([int(node.0), instant(now)])?;
+        // It may have left just before, in this same transaction.
+        self.deferred.retain(|effect| !matches!(effect, Deferred::Unlock(left) if *left == node));
         Ok(Ok(()))
     }
 
     fn bury(&mut self, now: Time) -> rusqlite::Result<usize> {
-        let nodes: Vec<NodeId> = self
+        let mut nodes: Vec<NodeId> = self
             .sql
             .nodes
             .query_map([], |row| row.get::<_, Col<_>>(0).map(|Col(node)| node))?
             .collect::<Result<_, _>>()?;
+        // In the order of their ids, which SQL would take for signed numbers.
+        nodes.sort_unstable();
         let dead: Vec<NodeId> = nodes.into_iter().filter(|node| self.locks.is_dead(*node)).collect();
         for node in &dead {
             self.fail_node(*node, now)?;

@@ -46,6 +46,9 @@ const QUEUED_JOBS: usize = 8192;
 /// Reads that wait for a reader.
 const QUEUED_QUERIES: usize = 8192;
 
+/// How often a waiting reader looks for what other processes have written. One look costs some microseconds.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
 /// Threads that read.
 const READERS: usize = 2;
 
@@ -88,6 +91,7 @@ pub struct SqliteStore {
     shared: Shared,
     jobs: Arc<Queue<Job>>,
     queries: Arc<Queue<Query>>,
+    /// The writer, then the readers.
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -207,6 +211,11 @@ impl Store for SqliteStore {
         submit(&self.jobs, |to| Job::Leave { node, now, to })
     }
 
+    /// Other processes share the file and cannot signal.
+    fn poll_interval(&self) -> Option<Duration> {
+        Some(LOOK_EVERY)
+    }
+
     fn subscribe(&self, subscriber: Arc<dyn Subscriber>) {
         self.shared.outlet.set(subscriber);
     }
@@ -218,13 +227,17 @@ impl Store for SqliteStore {
 
 impl Drop for SqliteStore {
     fn drop(&mut self) {
-        self.jobs.close();
+        // The readers first: whoever closes the file last tidies up its log, and they may not write.
         self.queries.close();
-        for thread in self.threads.drain(..) {
-            // A subscriber may hold the last reference to its store: a thread cannot wait for itself.
-            if thread.thread().id() != thread::current().id() && thread.join().is_err() {
-                tracing::error!("a thread of the session store had panicked");
-            }
-        }
+        self.threads.drain(self.threads.len().min(1)..).for_each(wait_for);
+        self.jobs.close();
+        self.threads.drain(..).for_each(wait_for);
+    }
+}
+
+fn wait_for(thread: JoinHandle<()>) {
+    // A subscriber may hold the last reference to its store: a thread cannot wait for itself.
+    if thread.thread().id() != thread::current().id() && thread.join().is_err() {
+        tracing::error!("a thread of the session store had panicked");
     }
 }

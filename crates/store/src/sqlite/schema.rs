@@ -16,16 +16,16 @@ const VERSION: i64 = 1;
 /// Marks the file as ours ("stdf"), kept as `application_id`: no other program's database is ever written to.
 const APPLICATION: i64 = 0x7374_6466;
 
-/// Pages in the write-ahead log before they are moved into the database, 16 MiB. In between, a page that many
+/// Pages in the write-ahead log before they are moved into the database, 32 MiB. In between, a page that many
 /// commits change is moved once.
-const CHECKPOINT_PAGES: i64 = 4096;
+const CHECKPOINT_PAGES: i64 = 8192;
 
 /// What the write-ahead log shrinks to after it had to grow.
 const LOG_BYTES: i64 = 64 << 20;
 
 /// Memory for pages, in KiB, of the writer and of a reader.
-const WRITER_CACHE_KIB: i64 = 16 << 10;
-const READER_CACHE_KIB: i64 = 4 << 10;
+const WRITER_CACHE_KIB: i64 = 8 << 10;
+const READER_CACHE_KIB: i64 = 2 << 10;
 
 /// Opens the connection that writes, and makes the tables if the file is new.
 pub(super) fn open_writer(path: &Path, options: &SqliteOptions) -> Result<Connection, StoreError> {
@@ -55,10 +55,13 @@ fn prepare_writer(
     options: &SqliteOptions,
 ) -> rusqlite::Result<Result<(), &'static str>> {
     connection.busy_timeout(options.busy_timeout)?;
-    // Before anything is written: somebody else's file must stay as it is.
-    if let Err(refusal) = inspect(connection)? {
+    // Before anything is written: somebody else's file must stay as it is. In one look, because another process
+    // may be making the tables right now.
+    let look = connection.transaction()?;
+    if let Err(refusal) = inspect(&look)? {
         return Ok(Err(refusal));
     }
+    drop(look);
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
     let synchronous = match options.durability {
         // The write-ahead log is in the kernel's hands with each commit, so nothing is lost with the process.
@@ -96,7 +99,11 @@ fn create(connection: &mut Connection) -> rusqlite::Result<Result<(), &'static s
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     // Looked at again: another process may have been first.
     match inspect(&transaction)? {
-        Ok(false) => return Ok(Ok(())),
+        Ok(false) => {
+            // A file that was cut off fails here and not in the middle of somebody's call.
+            transaction.query_row("SELECT sessions, bytes FROM total", [], |_| Ok(()))?;
+            return Ok(Ok(()));
+        }
         Ok(true) => {}
         Err(refusal) => return Ok(Err(refusal)),
     }

@@ -44,7 +44,6 @@ CREATE TABLE agenda (
 -- The answer that ends the stream of a POST is its last event and often its only one. If it is small it lives
 -- here: a plain call then touches one tree instead of three.
 CREATE TABLE stream (
-    rowno       INTEGER PRIMARY KEY,
     session     INTEGER NOT NULL,
     no          INTEGER NOT NULL,
     open_calls  INTEGER, -- NULL on a standalone stream
@@ -55,8 +54,8 @@ CREATE TABLE stream (
     finished_at INTEGER,
     answer_size INTEGER, -- NULL if the last event is in `event`, like all others
     answer      BLOB,
-    UNIQUE (session, no) -- finds one stream, and all of a session to load them
-) STRICT;
+    PRIMARY KEY (session, no)
+) STRICT, WITHOUT ROWID;
 
 -- The logs of all streams but for small answers, in the order of writing. The payload is last, so that loading a session's index reads
 -- none of its overflow pages.

@@ -38,11 +38,7 @@ statements! {
         add_session = "INSERT INTO session (id, principal, revision, initialize, opened_at)
             VALUES (?1, ?2, ?3, ?4, ?5)";
         put_meta = "REPLACE INTO meta VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
-        put_stream = "INSERT INTO stream
-            (session, no, open_calls, next_seq, connection, node, delivered, finished_at, answer_size, answer)
-            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
-            ON CONFLICT DO UPDATE SET open_calls = ?3, next_seq = ?4, connection = ?5, node = ?6,
-            delivered = ?7, finished_at = ?8, answer_size = ?9, answer = ?10";
+        put_stream = "REPLACE INTO stream VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
         drop_streams = "DELETE FROM stream WHERE session = ?1 AND no BETWEEN ?2 AND ?3";
         add_event = "INSERT INTO event (session, stream, seq, class, size, payload)
             VALUES (?1, ?2, ?3, ?4, ?5, ?6)";

@@ -4,8 +4,6 @@
 //! else. No input can break out of its frame: payloads and comments are split into lines, and ids lose the
 //! characters that the format cannot carry.
 
-use std::fmt::{self, Display, Write};
-
 use bytes::BufMut;
 
 use super::{find_line_end, is_line_end};
@@ -16,7 +14,7 @@ const NAME: &[u8] = b"event: message\n";
 /// A message with its place in the stream, from which a client may resume.
 ///
 /// CR, LF and NUL are left out of the id. Line ends inside `data` arrive as LF.
-pub fn event(out: &mut impl BufMut, id: impl Display, data: &[u8]) {
+pub fn event(out: &mut impl BufMut, id: &str, data: &[u8]) {
     out.put_slice(NAME);
     put_id(out, id);
     put_lines(out, b"data: ", data);
@@ -34,7 +32,7 @@ pub fn event_without_id(out: &mut impl BufMut, data: &[u8]) {
 /// before.
 ///
 /// It has no event name, for it must not look like a message to those who read the name first.
-pub fn priming(out: &mut impl BufMut, id: impl Display, retry_ms: u64) {
+pub fn priming(out: &mut impl BufMut, id: &str, retry_ms: u64) {
     put_id(out, id);
     put_retry(out, retry_ms);
     out.put_slice(b"data: \n\n");
@@ -62,17 +60,18 @@ pub fn event_len(id_len: usize, data: &[u8]) -> usize {
     NAME.len() + "id: \n".len() + id_len + "data: \n".len() + data.len() + line_ends * "data: ".len() + 1
 }
 
-fn put_id(out: &mut impl BufMut, id: impl Display) {
+/// Without what would end the line or make a reader ignore the id.
+fn put_id(out: &mut impl BufMut, id: &str) {
     out.put_slice(b"id: ");
-    // The buffer never refuses; an error could only be the id's own, and then the id is as far as it got.
-    let _ = write!(OneLine(out), "{id}");
+    for part in id.as_bytes().split(|byte| matches!(byte, b'\r' | b'\n' | b'\0')) {
+        out.put_slice(part);
+    }
     out.put_u8(b'\n');
 }
 
 fn put_retry(out: &mut impl BufMut, ms: u64) {
     out.put_slice(b"retry: ");
-    // Formatting a number into a buffer that never refuses cannot fail.
-    let _ = write!(OneLine(out), "{ms}");
+    out.put_slice(ms.to_string().as_bytes());
     out.put_u8(b'\n');
 }
 
@@ -90,16 +89,4 @@ fn put_line(out: &mut impl BufMut, prefix: &[u8], line: &[u8]) {
     out.put_slice(prefix);
     out.put_slice(line);
     out.put_u8(b'\n');
-}
-
-/// Formats straight into the buffer, without what would end the line or make a reader ignore the id.
-struct OneLine<'a, B>(&'a mut B);
-
-impl<B: BufMut> Write for OneLine<'_, B> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        for part in text.split(['\r', '\n', '\0']) {
-            self.0.put_slice(part.as_bytes());
-        }
-        Ok(())
-    }
 }

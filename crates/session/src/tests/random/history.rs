@@ -54,7 +54,7 @@ pub(super) struct StreamStory {
     pub(super) reader: Option<(ConnNo, NodeId)>,
     pub(super) ended: Option<Time>,
     pub(super) gone: bool,
-    /// What it held after the last step.
+    /// What it must hold.
     pub(super) kept: BTreeSet<u64>,
 }
 
@@ -70,6 +70,8 @@ pub(super) struct Expected {
     /// The message that is appended or dropped: its stream, class and payload.
     pub(super) message: Option<(StreamNo, Class, Bytes)>,
     pub(super) superseded: Vec<(StreamNo, ConnNo)>,
+    /// The ask that the message is.
+    pub(super) opened: Option<AskNo>,
 }
 
 #[derive(Clone, Debug)]
@@ -86,14 +88,6 @@ impl StreamStory {
 
     pub(super) fn size(&self, seq: u64) -> u64 {
         self.events[&seq].1.len() as u64 + OVERHEAD
-    }
-
-    pub(super) fn may_drop(&self, seq: u64) -> bool {
-        match self.events[&seq].0 {
-            Class::Chatter => true,
-            Class::Notice => self.standalone && seq <= self.delivered,
-            _ => false,
-        }
     }
 }
 
@@ -171,34 +165,10 @@ impl History {
         assert_eq!(withdrawn.len(), changes.withdrawn.len());
         let owner = |ask: &AskNo| (*ask, self.asks[ask].owner);
         assert_eq!(withdrawn, expected.withdrawn.iter().map(owner).collect());
-        self.note_dropped(changes, &expected);
+        self.note_room(changes, &expected);
         self.note_appended(changes, expected);
         self.note_ended(changes, now);
         self.note_removed(command, now, session);
-    }
-
-    /// Only the oldest of what may go, and no more of it than a message needs.
-    fn note_dropped(&self, changes: &Changes, expected: &Expected) {
-        let Some((no, class, payload)) = &expected.message else {
-            assert_eq!(changes.dropped, []);
-            return;
-        };
-        let stream = &self.streams[no];
-        let held: u64 = stream.kept.iter().map(|seq| stream.size(*seq)).sum();
-        let room = self.rules.limits.stream_bytes;
-        let mut needed = held + payload.len() as u64 + OVERHEAD;
-        let victims = stream.kept.iter().filter(|seq| stream.may_drop(**seq));
-        let mut dropped = vec![];
-        for seq in victims {
-            if needed > room {
-                dropped.push((*no, *seq));
-                needed -= stream.size(*seq);
-            }
-        }
-        let fits = needed <= room;
-        assert_eq!(changes.dropped, if fits && *class < Class::Ask { dropped } else { vec![] });
-        let taken = changes.appended.iter().any(|event| event.payload == *payload);
-        assert_eq!(taken, fits || *class >= Class::Ask);
     }
 
     fn note_appended(&mut self, changes: &Changes, expected: Expected) {
@@ -208,7 +178,6 @@ impl History {
             let stream = self.streams.get_mut(&event.stream).unwrap();
             assert!(stream.ended.is_none() && event.seq == stream.last + 1);
             stream.last = event.seq;
-            stream.events.insert(event.seq, (event.class, event.payload.clone()));
             if event.class == Class::Response {
                 let (call, end) = answers.next().unwrap();
                 let call = &self.calls[call];
@@ -223,11 +192,9 @@ impl History {
             {
                 assert_eq!((event.stream, event.class), (message.0, message.1));
             } else {
-                let text = std::str::from_utf8(&event.payload).unwrap();
-                let id = text.split_once(r#""requestId":""#).unwrap().1.split_once('"').unwrap().0;
-                let ask = AskNo::from_wire_id(&RequestId::text(id)).unwrap();
+                let ask = withdrawn_by(&event.payload).unwrap();
                 assert_eq!(event.stream, self.asks[&ask].stream);
-                assert!(text.contains("notifications/cancelled") && withdrawals.insert(ask));
+                assert!(withdrawals.insert(ask));
             }
         }
         assert!(answers.next().is_none(), "a call got no answer");
@@ -265,9 +232,14 @@ impl History {
                 }
             }
             stream.gone = gone;
-            if let Some(held) = session.streams().get(no) {
-                stream.kept = held.entries.iter().map(|entry| entry.seq).collect();
-            }
         }
     }
+}
+
+/// The ask that a message takes back.
+pub(super) fn withdrawn_by(payload: &[u8]) -> Option<AskNo> {
+    let text = std::str::from_utf8(payload).ok()?;
+    let (method, rest) = text.split_once(r#""requestId":""#)?;
+    assert!(method.contains("notifications/cancelled"));
+    AskNo::from_wire_id(&RequestId::text(rest.split_once('"')?.0))
 }

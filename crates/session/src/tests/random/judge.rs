@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use super::history::{AskStory, CallStory, End, Expected, History, StreamStory};
 use crate::command::{
-    Answered, Append, AppendOutcome, AskOpened, Attach, Attached, Begin, Begun, Cancelled, Closed, Detach,
-    Detached, Duplicates, Finished, NodeFailed, OpenAsk, Position, PutState, StateGot, StatePut, Swept,
-    Target, Touched, Withdrawn,
+    Answered, Append, AppendOutcome, AskOpened, Attach, Attached, Begin, Begun, Cancelled, Closed, Deliver,
+    Delivered, Detach, Detached, Duplicates, Finished, NodeFailed, OpenAsk, Position, PutState, StateGot,
+    StatePut, Swept, Target, Touched, Withdrawn,
 };
 use crate::{AskNo, CallNo, Class, CloseReason, Command, ConnNo, Lifecycle, Limit, NodeId};
 use crate::{Outcome, Session, StreamNo, Time};
@@ -35,6 +35,7 @@ impl History {
             | (Command::Answer(_), Outcome::Answer(Answered::NoSession))
             | (Command::Withdraw(_), Outcome::Withdraw(Withdrawn::NoSession))
             | (Command::Attach(_), Outcome::Attach(Attached::NoSession))
+            | (Command::Deliver(_), Outcome::Deliver(Delivered::NoSession))
             | (Command::PutState(_), Outcome::PutState(StatePut::NoSession))
             | (Command::GetState(_), Outcome::GetState(StateGot::NoSession)) => assert!(!open),
             _ if !open => panic!("a closed session did something"),
@@ -80,6 +81,7 @@ impl History {
                 self.withdraw(|no, _| no == c.ask, &mut expected);
             }
             (Command::Attach(c), Outcome::Attach(o)) => self.judge_attach(c, *o, now, &mut expected),
+            (Command::Deliver(c), Outcome::Deliver(o)) => self.judge_deliver(c, *o),
             (Command::PutState(c), Outcome::PutState(o)) => self.judge_put(c, o),
             (Command::GetState(c), Outcome::GetState(StateGot::Got(o))) => {
                 let got = o.as_ref().map(|value| (value.version, value.bytes.clone()));
@@ -213,14 +215,12 @@ impl History {
 
     fn judge_append(&mut self, c: &Append, o: AppendOutcome, expected: &mut Expected) {
         let no = self.route(c.target);
-        let room = self.rules.limits.stream_bytes;
-        let stream =
-            self.streams.entry(no).or_insert_with(|| StreamStory { standalone: true, ..Default::default() });
-        let solid: u64 =
-            stream.kept.iter().filter(|seq| !stream.may_drop(**seq)).map(|seq| stream.size(*seq)).sum();
-        let fits = solid + c.payload.len() as u64 + 64 <= room;
-        if fits || c.class == Class::Chatter {
-            assert_eq!(o, AppendOutcome::Appended { stream: no, seq: stream.last + 1 });
+        if !self.streams.contains_key(&no) {
+            self.standalone(no);
+        }
+        let taken = self.victims(no, c.class, &c.payload, self.asked(no)).is_some();
+        if taken || c.class == Class::Chatter {
+            assert_eq!(o, AppendOutcome::Appended { stream: no, seq: self.streams[&no].last + 1 });
             expected.message = Some((no, c.class, c.payload.clone()));
         } else {
             assert_eq!(o, AppendOutcome::Full);
@@ -244,6 +244,7 @@ impl History {
                 self.standalone(stream);
             }
             self.asks.insert(ask, AskStory { call, stream, owner: c.owner, over: false });
+            expected.opened = Some(ask);
             let payload = format!(r#"{{"jsonrpc":"2.0","id":"{}","method":"ping"}}"#, ask.wire_id());
             expected.message = Some((stream, Class::Ask, payload.into()));
         }
@@ -258,8 +259,11 @@ impl History {
             },
             Position::Standalone => {
                 let free = |stream: &StreamStory| stream.reader.is_none();
+                let waits = |stream: &StreamStory| free(stream) && stream.delivered < stream.last;
                 let standalone: Vec<_> = self.held().filter(|(_, stream)| stream.standalone).collect();
-                if self.streams.get(&StreamNo(0)).is_none_or(free) {
+                if let Some((no, stream)) = standalone.iter().find(|(_, stream)| waits(stream)) {
+                    (*no, stream.delivered)
+                } else if self.streams.get(&StreamNo(0)).is_none_or(free) {
                     (StreamNo(0), self.streams.get(&StreamNo(0)).map_or(0, |stream| stream.delivered))
                 } else if standalone.len() < self.rules.limits.standalone_streams {
                     let next = self.streams.keys().last().map_or(1, |no| no.0 + 1);
@@ -285,16 +289,25 @@ impl History {
         self.came(now, expected);
     }
 
+    /// The stream that a connection reads. It has taken everything up to `through`.
+    fn read_by(&mut self, no: StreamNo, connection: ConnNo, through: u64) -> Option<&mut StreamStory> {
+        let stream = self.streams.get_mut(&no).filter(|stream| !stream.gone)?;
+        stream.reader.filter(|(reader, _)| *reader == connection)?;
+        stream.delivered = stream.delivered.max(through.min(stream.last));
+        Some(stream)
+    }
+
+    fn judge_deliver(&mut self, c: &Deliver, o: Delivered) {
+        let read = self.read_by(c.stream, c.connection, c.through).is_some();
+        assert_eq!(o, if read { Delivered::Delivered } else { Delivered::Stale });
+    }
+
     fn judge_detach(&mut self, c: &Detach, o: Detached, now: Time, expected: &mut Expected) {
-        let reads = |stream: &&mut StreamStory| {
-            !stream.gone && stream.reader.is_some_and(|(connection, _)| connection == c.connection)
-        };
-        let Some(stream) = self.streams.get_mut(&c.stream).filter(reads) else {
+        let Some(stream) = self.read_by(c.stream, c.connection, c.through) else {
             return assert_eq!(o, Detached::Stale);
         };
         assert_eq!(o, Detached::Detached);
         stream.reader = None;
-        stream.delivered = stream.delivered.max(c.through.min(stream.last));
         if stream.ended.is_none() && !self.somebody_reads() {
             assert!(self.detached.replace(now).is_none());
             expected.lifecycle.push(Lifecycle::Detached);

@@ -6,8 +6,8 @@ use steadfast_wire::RequestId;
 
 use super::history::History;
 use crate::command::{
-    Answer, Append, Attach, Begin, Cancel, Close, Detach, Duplicates, FailNode, Finish, GetState, OpenAsk,
-    Position, PutState, Sweep, Target, Touch, Withdraw,
+    Answer, Append, Attach, Begin, Cancel, Close, Deliver, Detach, Duplicates, FailNode, Finish, GetState,
+    OpenAsk, Position, PutState, Sweep, Target, Touch, Withdraw,
 };
 use crate::{AskNo, CallNo, Class, CloseReason, Command, ConnNo, NodeId, Session, StreamNo, Time};
 
@@ -28,6 +28,7 @@ pub(super) enum Move {
     Get(u64),
     Resume { stream: u64, back: u64, node: u64 },
     Detach { which: usize, back: u64, stale: bool },
+    Deliver { which: usize, back: u64, stale: bool },
     Put { key: u8, right: bool, value: Option<usize> },
     Read(u8),
     Sweep,
@@ -67,6 +68,8 @@ pub(super) fn any_move() -> impl Strategy<Value = Move> {
             .prop_map(|(stream, back, node)| Move::Resume { stream, back, node }),
         7 => (0..6usize, 0..3u64, prop::bool::weighted(0.2))
             .prop_map(|(which, back, stale)| Move::Detach { which, back, stale }),
+        6 => (0..6usize, 0..3u64, prop::bool::weighted(0.1))
+            .prop_map(|(which, back, stale)| Move::Deliver { which, back, stale }),
         3 => (0..3u8, prop::bool::weighted(0.8), prop::option::weighted(0.7, 0..9usize))
             .prop_map(|(key, right, value)| Move::Put { key, right, value }),
         1 => (0..3u8).prop_map(Move::Read),
@@ -82,6 +85,18 @@ fn id(no: u8) -> RequestId {
 
 fn key(no: u8) -> Box<str> {
     ["", "a", "key"][usize::from(no)].into()
+}
+
+/// A stream that is read, its reader or one that is not, and a position near the end or beyond.
+fn reader(session: &Session, which: usize, back: u64, stale: bool) -> Option<(StreamNo, ConnNo, u64)> {
+    let read: Vec<_> = session
+        .streams()
+        .iter()
+        .filter_map(|(no, stream)| Some((*no, stream.attached?.0, stream.next_seq)))
+        .collect();
+    let (stream, connection, next) = *read.get(which % read.len().max(1))?;
+    let connection = if stale { ConnNo(connection.0.saturating_sub(1)) } else { connection };
+    Some((stream, connection, next.saturating_sub(back)))
 }
 
 impl Move {
@@ -134,14 +149,12 @@ impl Move {
                 Command::Attach(Attach { at, node: NodeId(node) })
             }
             Self::Detach { which, back, stale } => {
-                let read: Vec<_> = session
-                    .streams()
-                    .iter()
-                    .filter_map(|(no, stream)| Some((*no, stream.attached?.0, stream.next_seq)))
-                    .collect();
-                let (stream, connection, next) = *read.get(which % read.len().max(1))?;
-                let connection = if stale { ConnNo(connection.0.saturating_sub(1)) } else { connection };
-                Command::Detach(Detach { stream, connection, through: next.saturating_sub(back) })
+                let (stream, connection, through) = reader(session, which, back, stale)?;
+                Command::Detach(Detach { stream, connection, through })
+            }
+            Self::Deliver { which, back, stale } => {
+                let (stream, connection, through) = reader(session, which, back, stale)?;
+                Command::Deliver(Deliver { stream, connection, through })
             }
             Self::Put { key: no, right, value } => {
                 let there = session.state().get(&key(no)).map(|value| value.version);

@@ -42,16 +42,13 @@ impl History {
                 StreamKind::Post { open: u32::try_from(open).unwrap() }
             };
             assert_eq!(stream.kind, kind);
-            assert!(stream.entries.iter().is_sorted_by_key(|entry| entry.seq));
+            assert!(stream.entries.iter().map(|entry| &entry.seq).eq(&story.kept));
             for entry in &stream.entries {
                 let (class, payload) = &story.events[&entry.seq];
                 assert_eq!((entry.class, entry.payload.as_ref()), (*class, Some(payload)));
                 assert_eq!(u64::from(entry.size), story.size(entry.seq));
             }
-            for seq in story.events.keys().filter(|seq| !story.kept.contains(seq)) {
-                assert!(story.may_drop(*seq), "event {no}-{seq} is lost");
-            }
-            let held: u64 = story.kept.iter().map(|seq| story.size(*seq)).sum();
+            let held = story.bytes();
             assert_eq!(stream.bytes, held);
             bytes += held;
         }
@@ -66,10 +63,14 @@ impl History {
         let unread = self.held().filter(|(_, stream)| !stream.is_spent()).count();
         assert!(unread <= limits.streams + limits.standalone_streams);
         assert!(session.state().len() <= limits.state_entries);
+        let mut whole = 0;
         for stream in session.streams().values() {
             let refusable = stream.entries.iter().filter(|entry| entry.class < Class::Ask);
-            assert!(refusable.map(|entry| u64::from(entry.size)).sum::<u64>() <= limits.stream_bytes);
+            let bytes: u64 = refusable.map(|entry| u64::from(entry.size)).sum();
+            assert!(bytes <= limits.stream_bytes);
+            whole += bytes;
         }
+        assert!(whole <= limits.session_bytes);
     }
 
     fn check_deadline(&self, session: &Session, now: Time) {

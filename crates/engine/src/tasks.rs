@@ -1,0 +1,40 @@
+//! Tasks: work that goes on when whoever asked for it has gone.
+
+use std::future::Future;
+use std::task::Poll;
+
+use steadfast_store::StoreError;
+use tokio::sync::oneshot;
+
+use crate::engine::Engine;
+
+impl Engine {
+    /// Does work of several steps of which none may be left out: if whoever asked for it goes away in between, as
+    /// clients do, it goes on in a task of its own, and its result is dropped.
+    pub(crate) async fn to_the_end<T, E>(
+        &self,
+        work: impl Future<Output = Result<T, E>> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+    {
+        let mut work = Box::pin(work);
+        // A store that answers at once needs no task.
+        let first = std::future::poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await;
+        if let Poll::Ready(done) = first {
+            return done;
+        }
+        let (to, done) = oneshot::channel();
+        self.spawn(async move {
+            // If nobody waits, what was done is undone by its own drop.
+            let _ = to.send(work.await);
+        });
+        done.await.unwrap_or_else(|_| Err(StoreError::Unknown("the server is going down".into()).into()))
+    }
+
+    /// Every task of the engine starts here. Works from any thread.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(task);
+    }
+}

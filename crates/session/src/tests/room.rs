@@ -1,0 +1,211 @@
+//! Room: what gives way to a new message, in a stream and in the whole session.
+
+use super::bench::{Bench, OVERHEAD};
+use crate::command::{AppendOutcome, AskOpened, Begun, OpenAsk, Target};
+use crate::{AskNo, Class, ConnNo, Limit, NodeId, StreamNo};
+
+const FIRST: StreamNo = StreamNo::FIRST_STANDALONE;
+const ONE: u64 = OVERHEAD + 1;
+
+/// A session with a reader, whose streams have room for so many messages of one letter.
+fn read(room: u64) -> (Bench, ConnNo) {
+    let mut bench = Bench::with(|rules| rules.limits.stream_bytes = room * ONE);
+    let (_, connection, _) = bench.get();
+    (bench, connection)
+}
+
+/// What an ask costs.
+fn ask_size(bench: &mut Bench) -> u64 {
+    let before = bench.session.bytes();
+    let ask = bench.asked(Target::Standalone);
+    bench.answer(ask);
+    bench.session.bytes() - before
+}
+
+#[test]
+fn notices_keep_flowing_to_a_reader_that_keeps_up() {
+    let (mut bench, connection) = read(3);
+    for seq in 1..1000 {
+        bench.say(Target::Standalone, "N");
+        assert!(bench.session.bytes() <= 3 * ONE);
+        if seq % 3 == 0 {
+            bench.deliver(FIRST, connection, seq);
+        }
+    }
+    bench.say(Target::Standalone, "X");
+    bench.check_log(FIRST, "998:N 999:N 1000:X missing=997");
+}
+
+#[test]
+fn notices_to_a_reader_that_does_not_keep_up_are_refused() {
+    let (mut bench, connection) = read(3);
+    for text in ["A", "B", "C"] {
+        bench.say(Target::Standalone, text);
+    }
+    let refuse = |bench: &mut Bench| {
+        let refused = bench.unchanged(|bench| bench.append(Target::Standalone, Class::Notice, "D"));
+        assert_eq!(refused, AppendOutcome::Full);
+        assert!(bench.changes.dropped.is_empty());
+    };
+    refuse(&mut bench);
+    bench.deliver(FIRST, connection, 1);
+    bench.say(Target::Standalone, "E");
+    assert_eq!(bench.changes.dropped, [(FIRST, 1)]);
+    refuse(&mut bench);
+    bench.check_log(FIRST, "2:B 3:C 4:E missing=1");
+}
+
+#[test]
+fn asks_and_answers_go_on_for_ever_within_the_bound() {
+    let (mut bench, connection) = read(200);
+    let mut most = 0;
+    for round in 1..=20_000u64 {
+        let ask = bench.asked(Target::Standalone);
+        bench.answer(ask);
+        if round % 64 == 0 {
+            bench.deliver(FIRST, connection, round);
+        }
+        most = most.max(bench.session.bytes());
+    }
+    assert!(most <= 200 * ONE, "{most}");
+    assert!(most > 190 * ONE, "no more is dropped than must be");
+}
+
+#[test]
+fn asks_give_way_once_they_are_read_and_none_is_open() {
+    let (mut bench, connection) = read(4);
+    let (a, b) = (bench.asked(Target::Standalone), bench.asked(Target::Standalone));
+    bench.answer(a);
+    bench.deliver(FIRST, connection, 2);
+    let c = bench.asked(Target::Standalone);
+    bench.check_log(FIRST, "1:ask-0 2:ask-1 3:ask-2");
+    assert!(bench.session.bytes() > 4 * ONE, "an ask is taken, room or not");
+    bench.answer(b);
+    bench.answer(c);
+    bench.append(Target::Standalone, Class::Chatter, "x");
+    assert_eq!(bench.changes.dropped, [(FIRST, 1), (FIRST, 2)]);
+    bench.check_log(FIRST, "3:ask-2 4:x missing=2");
+    let d = bench.asked(Target::Standalone);
+    bench.check_log(FIRST, "3:ask-2 5:ask-3 missing=3");
+    bench.withdraw(d);
+    bench.check_log(FIRST, "3:ask-2 5:ask-3 6:withdrawn(ask-3) missing=3");
+    bench.deliver(FIRST, connection, 6);
+    bench.append(Target::Standalone, Class::Response, "!");
+    bench.check_log(FIRST, "6:withdrawn(ask-3) 7:! missing=5");
+}
+
+#[test]
+fn an_ask_on_another_stream_keeps_nothing_here() {
+    let (mut bench, connection) = read(2);
+    let post = bench.post("1");
+    let mine = bench.asked(Target::Standalone);
+    bench.asked(Target::Call(post.call));
+    bench.answer(mine);
+    bench.deliver(FIRST, connection, 1);
+    bench.say(Target::Standalone, "A");
+    bench.check_log(FIRST, "2:A missing=1");
+}
+
+#[test]
+fn a_calls_stream_keeps_its_asks_and_notices_even_if_read() {
+    let mut bench = Bench::with(|rules| rules.limits.stream_bytes = 3 * ONE);
+    let post = bench.post("1");
+    let target = Target::Call(post.call);
+    bench.append(target, Class::Chatter, "c");
+    bench.say(target, "A");
+    bench.deliver(post.stream, post.connection, 2);
+    let ask = bench.asked(target);
+    bench.check_log(post.stream, "2:A 3:ask-0 missing=1");
+    bench.answer(ask);
+    bench.deliver(post.stream, post.connection, 3);
+    assert_eq!(bench.append(target, Class::Notice, "B"), AppendOutcome::Full);
+    bench.finish(post.call, "!");
+    bench.check_log(post.stream, "2:A 3:ask-0 4:! missing=1 end");
+}
+
+#[test]
+fn chatter_gives_way_to_answers_and_asks_all_or_nothing() {
+    let mut bench = Bench::with(|rules| rules.limits.stream_bytes = 3 * ONE);
+    let post = bench.post("1 2");
+    for text in ["a", "b", "c"] {
+        bench.append(Target::Call(post.call), Class::Chatter, text);
+    }
+    bench.finish(post.nth(1), "!");
+    assert_eq!(bench.changes.dropped, [(post.stream, 1)]);
+    let rest = "x".repeat(1000).into();
+    let asked = bench.run(OpenAsk { target: Target::Call(post.call), owner: NodeId(7), rest });
+    assert_eq!(asked, AskOpened::Opened { ask: AskNo(0), stream: post.stream, seq: 5 });
+    assert_eq!(bench.changes.dropped, [], "no room could have been made");
+    bench.answer(AskNo(0));
+    bench.finish(post.call, "?");
+    bench.check_log(post.stream, "2:b 3:c 4:! 5:ask-0 6:? missing=1 end");
+}
+
+#[test]
+fn a_full_session_refuses_notices_and_drops_chatter_but_takes_the_rest() {
+    let mut bench = Bench::with(|rules| rules.limits.session_bytes = 3 * ONE);
+    let (a, b) = (bench.post("1"), bench.post("2"));
+    bench.say(Target::Call(a.call), "A");
+    bench.append(Target::Call(a.call), Class::Chatter, "c");
+    bench.say(Target::Call(b.call), "B");
+    for target in [Target::Call(a.call), Target::Call(b.call)] {
+        let refused = bench.unchanged(|bench| bench.append(target, Class::Notice, "C"));
+        assert_eq!(refused, AppendOutcome::Full);
+    }
+    let dropped = bench.append(Target::Call(b.call), Class::Chatter, "d");
+    assert_eq!(dropped, AppendOutcome::Appended { stream: b.stream, seq: 2 });
+    assert_eq!((bench.changes.appended.len(), &bench.changes.dropped[..]), (0, &[][..]));
+    assert_eq!(bench.changes.streams, [b.stream]);
+    bench.check_log(b.stream, "1:B missing=1");
+    let ask = bench.asked(Target::Call(b.call));
+    bench.withdraw(ask);
+    bench.finish(b.call, "!");
+    bench.check_log(b.stream, "1:B 3:ask-0 4:withdrawn(ask-0) 5:! missing=1 end");
+    bench.check_log(a.stream, "1:A 2:c");
+    assert_eq!(bench.begin("3"), Begun::OverLimit(Limit::SessionBytes));
+}
+
+#[test]
+fn nothing_is_dropped_in_a_stream_for_a_message_that_the_session_has_no_room_for() {
+    let mut bench = Bench::with(|rules| {
+        rules.limits.stream_bytes = 2 * ONE;
+        rules.limits.session_bytes = 3 * ONE;
+    });
+    let (a, b) = (bench.post("1"), bench.post("2"));
+    let target = Target::Call(a.call);
+    bench.append(target, Class::Chatter, "a");
+    bench.append(target, Class::Chatter, "b");
+    bench.finish(b.call, "twice as long as one, and some more......................................");
+    assert!(bench.session.bytes() > 3 * ONE);
+    let refused = bench.unchanged(|bench| bench.append(target, Class::Notice, "C"));
+    assert_eq!((refused, &bench.changes.dropped[..]), (AppendOutcome::Full, &[][..]));
+    bench.append(target, Class::Chatter, "d");
+    assert_eq!(bench.changes.dropped, []);
+    bench.check_log(a.stream, "1:a 2:b missing=1");
+}
+
+#[test]
+fn what_a_message_displaces_counts_as_room_in_the_session() {
+    let mut bench = Bench::with(|rules| {
+        rules.limits.stream_bytes = 2 * ONE;
+        rules.limits.session_bytes = 2 * ONE;
+    });
+    for text in ["a", "b", "c"] {
+        bench.append(Target::Standalone, Class::Chatter, text);
+    }
+    bench.say(Target::Standalone, "D");
+    bench.check_log(FIRST, "3:c 4:D missing=2");
+    assert_eq!(bench.session.bytes(), 2 * ONE);
+}
+
+#[test]
+fn a_message_fits_to_the_byte() {
+    for (stream, session, taken) in [(0, 0, true), (1, 0, false), (0, 1, false)] {
+        let mut bench = Bench::new();
+        let ask = ask_size(&mut bench);
+        bench.rules.limits.stream_bytes = ask + ONE - stream;
+        bench.rules.limits.session_bytes = ask + ONE - session;
+        let outcome = bench.append(Target::Standalone, Class::Notice, "A");
+        assert_eq!(outcome != AppendOutcome::Full, taken, "{stream} {session}");
+    }
+}

@@ -1,0 +1,274 @@
+//! Every bound, reached with small numbers: the refusal names it, and has changed nothing.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use steadfast::{Builder, Limits};
+use steadfast_http::listen;
+
+use crate::on_every_store;
+use crate::support::{Backing, Host, Http, Reply, Session, Stream, TestHandler, session, within};
+
+async fn host(
+    backing: Backing,
+    configure: impl Fn(Builder<TestHandler>) -> Builder<TestHandler> + Send + Sync + 'static,
+) -> Host {
+    Host::start(backing, configure).await
+}
+
+async fn limited(backing: Backing, limits: Limits) -> Host {
+    Host::start(backing, move |builder| builder.limits(limits.clone())).await
+}
+
+/// A refusal that tells which limit it was and when to come back.
+fn assert_refused(reply: &Reply, status: u16, code: i64, limit: &str) {
+    assert_eq!(reply.refusal(), (status, code), "{}", reply.text());
+    let message = reply.json()["error"]["message"].as_str().unwrap_or_default().to_owned();
+    assert!(message.contains(&format!("`{limit}`")), "{message}");
+    let waiting_helps = matches!(status, 429 | 503);
+    assert_eq!(reply.header("retry-after"), waiting_helps.then_some("1"), "{message}");
+    assert!(!reply.text().contains("\"id\":null"), "{}", reply.text());
+}
+
+/// The number of the stream that the next call gets.
+async fn next_stream(session: &Session) -> u64 {
+    let reply = session.tool("probe", "echo", json!({"text": "x"})).send().await;
+    let frames = reply.frames();
+    let id = frames.last().and_then(|frame| frame.id.as_deref()).expect("an event id");
+    id.split('-').next().and_then(|stream| stream.parse().ok()).expect("a stream's number")
+}
+
+async fn usage(host: &Host) -> steadfast::store::Usage {
+    host.server().service().engine().store().usage().await.expect("the store works")
+}
+
+async fn sessions_of(host: &Host) -> u64 {
+    usage(host).await.sessions
+}
+
+/// A call that waits at the gate.
+async fn busy(session: &Session, id: &str) -> Stream {
+    session.tool(id, "gate", json!({"name": "gate"})).stream().await
+}
+
+async fn open_as(host: &Host, name: &str) -> Reply {
+    let open = Http::to(host).post(&session::initialize(session::REVISION));
+    open.header("Authorization", &format!("Bearer {name}")).send().await
+}
+
+async fn sessions(backing: Backing) {
+    let host = limited(backing, Limits { sessions: 2, ..Limits::default() }).await;
+    let first = Session::open(&host).await;
+    let _second = Session::open(&host).await;
+    let refused = Http::to(&host).post(&session::initialize(session::REVISION)).send().await;
+    assert_refused(&refused, 503, -32603, "sessions");
+    assert_eq!(refused.json()["id"], 0);
+    assert_eq!(refused.header("mcp-session-id"), None);
+    assert_eq!(sessions_of(&host).await, 2);
+    // One goes, one may come.
+    assert_eq!(first.delete().send().await.status, 204);
+    Session::open(&host).await;
+    assert_eq!(sessions_of(&host).await, 2);
+}
+
+async fn sessions_per_principal(backing: Backing) {
+    let limits = Limits { sessions_per_principal: 1, ..Limits::default() };
+    let host =
+        host(backing, move |builder| builder.limits(limits.clone()).principal(super::world::principal)).await;
+    assert_eq!(open_as(&host, "bob").await.status, 200);
+    assert_refused(&open_as(&host, "bob").await, 429, -32600, "sessions_per_principal");
+    assert_eq!(sessions_of(&host).await, 1);
+    assert_eq!(open_as(&host, "carol").await.status, 200);
+}
+
+async fn calls(backing: Backing) {
+    let host = limited(backing, Limits { calls: 2, ..Limits::default() }).await;
+    let session = Session::at(&host, "2025-03-26").await;
+    let mut one = busy(&session, "one").await;
+    let batch =
+        json!([session::tool_call("two", "echo", json!({})), session::tool_call("three", "echo", json!({}))]);
+    assert_refused(&session.post(&batch).send().await, 429, -32600, "calls");
+    let mut two = busy(&session, "two").await;
+    let refused = session.tool("three", "echo", json!({})).send().await;
+    assert_refused(&refused, 429, -32600, "calls");
+    assert_eq!(refused.json()["id"], "three");
+    host.gates.open("gate");
+    assert_eq!((one.messages().await.len(), two.messages().await.len()), (1, 1));
+    assert_eq!(next_stream(&session).await, 3);
+}
+
+async fn streams(backing: Backing) {
+    let host = limited(backing, Limits { streams: 2, ..Limits::default() }).await;
+    let session = Session::open(&host).await;
+    let mut open = vec![busy(&session, "one").await, busy(&session, "two").await];
+    assert_refused(&session.tool("three", "echo", json!({})).send().await, 429, -32600, "streams");
+    host.gates.open("gate");
+    for stream in &mut open {
+        assert_eq!(stream.messages().await.len(), 1);
+    }
+    // What has been read makes room. The store hears of it with the next command.
+    assert_eq!(next_stream(&session).await, 3);
+}
+
+async fn standalone_streams(backing: Backing) {
+    let host = limited(backing, Limits { standalone_streams: 2, ..Limits::default() }).await;
+    let session = Session::open(&host).await;
+    let mut first = session.listen().stream().await;
+    let _second = session.listen().stream().await;
+    assert_refused(&session.listen().send().await, 429, -32600, "standalone_streams");
+    // Stream 0 is the first, stream 1 the second, and the refused one has none.
+    assert_eq!(next_stream(&session).await, 2);
+    assert!(first.next().await.is_some_and(|frame| frame.is_priming()));
+}
+
+async fn asks(backing: Backing) {
+    let host = limited(backing, Limits { asks: 1, ..Limits::default() }).await;
+    let session = Session::open(&host).await;
+    let ask = |id: &str| session.tool(id, "ask", json!({"method": "roots/list"}));
+    let mut first = ask("first").stream().await;
+    assert_eq!(first.message().await["id"], "ask-0");
+    let second = ask("second").send().await;
+    assert_eq!(second.messages().len(), 1, "nothing was asked");
+    let error = second.answer()["error"]["message"].to_string();
+    assert!(error.contains("`asks`"), "{error}");
+    assert_eq!(session.answer(&json!("ask-0"), json!({"roots": []})).await.status, 202);
+    assert!(first.message().await["result"].is_object());
+}
+
+async fn delivered_streams(backing: Backing) {
+    let host = limited(backing, Limits { delivered_streams: 1, ..Limits::default() }).await;
+    let session = Session::open(&host).await;
+    let first = session.tool(1, "echo", json!({})).send().await.frames()[0].id.clone().expect("an event id");
+    let resumed = |reply: &Reply| (reply.status, reply.text().contains("result"));
+    assert_eq!(resumed(&session.resume(&first).send().await), (200, true));
+    for id in 2..5 {
+        session.call(id, "echo", json!({})).await;
+    }
+    let gone = session.resume(&first).send().await;
+    assert_eq!(gone.refusal(), (400, -32600));
+    assert!(gone.text().contains("not kept any more"), "{}", gone.text());
+}
+
+async fn stream_bytes(backing: Backing) {
+    let host = limited(backing, Limits { stream_bytes: 2_000, ..Limits::default() }).await;
+    let session = Session::open(&host).await;
+    // A notification that cannot be dropped is refused, and the tool hears of it.
+    let answer = session.call(1, "notify_later", json!({"uri": "x".repeat(3_000)})).await;
+    assert!(answer["error"]["message"].to_string().contains("`stream_bytes`"), "{answer}");
+    // Log messages give way; whoever reads is told; the answer is there.
+    let steps = json!({"steps": ["log:900", "log:900", "log:900", "gate:full"], "text": "whole"});
+    let mut stream = session.tool(2, "steps", steps).stream().await;
+    let start = stream.next().await.and_then(|frame| frame.id).expect("an event id");
+    host.gates.reached("full", 1).await;
+    stream.cut();
+    host.gates.open("full");
+    let rest = session.resume(&start).send().await;
+    let overflow = |message: &Value| message["params"]["data"]["reason"] == "overflow";
+    assert!(rest.messages().iter().any(overflow), "{}", rest.text());
+    assert_eq!(session::said(&rest.answer()), "whole");
+}
+
+async fn session_bytes(backing: Backing) {
+    let host = limited(backing, Limits { session_bytes: 2_000, ..Limits::default() }).await;
+    let session = Session::open(&host).await;
+    let text = "x".repeat(3_000);
+    let mut stream = session.tool(1, "gate", json!({"name": "gate", "text": text})).stream().await;
+    let start = stream.next().await.and_then(|frame| frame.id).expect("an event id");
+    stream.cut();
+    host.heard.once(&session, steadfast::SessionEventKind::Detached).await;
+    host.gates.open("gate");
+    let stored = async {
+        while usage(&host).await.bytes < 3_000 {
+            tokio::task::yield_now().await;
+        }
+    };
+    within("the answer that nobody reads", stored).await;
+    assert_refused(&session.tool(2, "echo", json!({})).send().await, 429, -32600, "session_bytes");
+    // Once it has been read, it makes room.
+    assert_eq!(session::said(&session.resume(&start).send().await.answer()), text);
+    assert_eq!(next_stream(&session).await, 2);
+}
+
+async fn state(backing: Backing) {
+    for limits in
+        [Limits { state_entries: 0, ..Limits::default() }, Limits { state_bytes: 5, ..Limits::default() }]
+    {
+        let host = limited(backing, limits).await;
+        let session = Session::open(&host).await;
+        let answer = session.call(1, "count", json!({})).await;
+        assert!(answer["error"]["message"].to_string().contains("state is full"), "{answer}");
+        assert_eq!(next_stream(&session).await, 2);
+    }
+}
+
+async fn heads_and_bodies(backing: Backing) {
+    let host = host(backing, |builder| {
+        builder
+            .max_body_bytes(1_000)
+            .max_header_bytes(500)
+            .max_batch(2)
+            .max_initialize_bytes(200)
+            .body_timeout(Duration::from_millis(20))
+    })
+    .await;
+    let session = Session::at(&host, "2025-03-26").await;
+    let ping = json!({"jsonrpc": "2.0", "id": "p", "method": "ping"});
+    let pad = |bytes: usize| format!("{ping}{}", " ".repeat(bytes - ping.to_string().len()));
+    let post = |body: String| session.with_headers(session.http.post_bytes(body));
+    assert_eq!(post(pad(1_000)).send().await.status, 200);
+    assert_refused(&post(pad(1_001)).send().await, 413, -32600, "max_body_bytes");
+    let long = session.post(&ping).header("X-Long", &"x".repeat(500)).send().await;
+    assert_refused(&long, 431, -32600, "max_header_bytes");
+    let batch = |count: usize| Value::Array(vec![json!({"jsonrpc": "2.0", "method": "a"}); count]);
+    assert_eq!(session.post(&batch(2)).send().await.status, 202);
+    let refused = session.post(&batch(3)).send().await;
+    assert_eq!(refused.refusal(), (400, -32600));
+    assert!(refused.text().contains("more than 2"), "{}", refused.text());
+    let mut large = session::initialize("2025-11-25");
+    large["params"]["clientInfo"]["name"] = "x".repeat(200).into();
+    let refused = session.http.post(&large).send().await;
+    assert_refused(&refused, 413, -32600, "max_initialize_bytes");
+    assert_eq!(refused.json()["id"], 0);
+    // A body of which the end does not come.
+    let half = session.post(&ping).header("Content-Length", "900").send().await;
+    assert_refused(&half, 408, -32600, "body_timeout");
+    assert_eq!(sessions_of(&host).await, 1);
+    assert_eq!(next_stream(&session).await, 2);
+}
+
+/// The accept loop's own bounds: a head that does not come, and a place that is taken.
+async fn connections(backing: Backing) {
+    let host = host(backing, |builder| builder).await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let limits = listen::Limits {
+        connections: 1,
+        header_timeout: Duration::from_millis(20),
+        ..listen::Limits::default()
+    };
+    let service = host.server().service();
+    let serving = tokio::spawn(listen::serve(listener, service, limits, std::future::pending()));
+    let http = Http::at(address);
+    // Half a head holds the only place until its time is over; then the next is served.
+    let slow = http.send_bytes(b"GET /mcp HTTP/1.1\r\nHost: local", "GET");
+    let next = http.post(&session::initialize(session::REVISION));
+    let (slow, next) = within("both replies", async { tokio::join!(slow, next.send()) }).await;
+    assert!(slow.is_err() || slow.is_ok_and(|reply| reply.status == 408));
+    assert_eq!(next.status, 200);
+    serving.abort();
+}
+
+on_every_store!(
+    sessions,
+    sessions_per_principal,
+    calls,
+    streams,
+    standalone_streams,
+    asks,
+    delivered_streams,
+    stream_bytes,
+    session_bytes,
+    state,
+    heads_and_bodies,
+    connections,
+);

@@ -1,0 +1,55 @@
+//! What tests over real HTTP are made of: a host that serves a handler made for tests, and clients that see every
+//! byte.
+//!
+//! Tests control what happens when through gates and a clock of their own. The timeouts in here only find hangs.
+#![allow(dead_code, unused_imports, reason = "each test binary uses a part of this")]
+
+pub(crate) mod gates;
+pub(crate) mod handler;
+pub(crate) mod host;
+pub(crate) mod http;
+pub(crate) mod lifecycle;
+pub(crate) mod rng;
+pub(crate) mod session;
+pub(crate) mod sse;
+mod wire;
+
+use std::future::Future;
+use std::time::Duration;
+
+pub(crate) use gates::Gates;
+pub(crate) use handler::TestHandler;
+pub(crate) use host::{Backing, Host};
+pub(crate) use http::{Http, Reply, Request};
+pub(crate) use lifecycle::Heard;
+pub(crate) use rng::Rng;
+pub(crate) use serde_json::{Value, json};
+pub(crate) use session::Session;
+pub(crate) use sse::{Frame, Stream};
+
+/// Makes two tests of each named function, which takes a [`Backing`]: one in memory, one on SQLite.
+#[macro_export]
+macro_rules! on_every_store {
+    ($($name:ident),+ $(,)?) => {
+        mod on_memory {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name($crate::support::Backing::Memory).await;
+            })+
+        }
+        mod on_sqlite {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name($crate::support::Backing::Sqlite).await;
+            })+
+        }
+    };
+}
+
+/// Waits for what must come. Panics after a time that is long for every machine, so that a hang is a failure.
+pub(crate) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(Duration::from_secs(10), work).await {
+        Ok(done) => done,
+        Err(_) => panic!("waited too long for {what}"),
+    }
+}

@@ -1,0 +1,113 @@
+//! A store without anything clever: sessions in a map.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use steadfast_session::command::{FailNode, Sweep, Swept};
+use steadfast_session::{
+    Changes, Command, Facts, Lifecycle, Limit, NodeId, Outcome, Read, Rules, Session, SessionId, StreamNo,
+    Time,
+};
+
+use super::recorder::{Heards, expect};
+use crate::store::{Opened, Usage, no_session};
+
+/// What every store is compared with.
+#[derive(Clone, Debug)]
+pub struct Model {
+    pub rules: Rules,
+    pub sessions: BTreeMap<SessionId, Session>,
+    /// Nodes that have joined and not left, with the number of the store handle that they joined through. `None`:
+    /// that handle is gone, so the node is dead.
+    pub nodes: BTreeMap<NodeId, Option<usize>>,
+    /// What the last steps must have made heard.
+    pub heards: Heards,
+}
+
+impl Model {
+    pub fn new(rules: Rules) -> Self {
+        Self { rules, sessions: BTreeMap::new(), nodes: BTreeMap::new(), heards: BTreeMap::new() }
+    }
+
+    pub fn open(&mut self, facts: Facts) -> Opened {
+        let limits = &self.rules.limits;
+        if self.sessions.contains_key(&facts.id) {
+            return Opened::Taken;
+        }
+        let open = || self.sessions.values().filter(|session| session.is_open());
+        if open().count() as u64 >= limits.sessions {
+            return Opened::OverLimit(Limit::Sessions);
+        }
+        let own = open().filter(|session| session.facts().principal == facts.principal).count() as u64;
+        if own >= limits.sessions_per_principal {
+            return Opened::OverLimit(Limit::SessionsPerPrincipal);
+        }
+        let facts = Arc::new(facts);
+        self.sessions.insert(facts.id, Session::open(Arc::clone(&facts)));
+        let changes = Changes { lifecycle: vec![Lifecycle::Opened], ..Changes::default() };
+        expect(&mut self.heards, facts.id, &changes);
+        Opened::Opened(facts)
+    }
+
+    pub fn apply(&mut self, id: SessionId, command: Command, now: Time) -> Outcome {
+        let Some(session) = self.sessions.get_mut(&id) else { return no_session(&command) };
+        let mut changes = Changes::default();
+        let outcome = session.apply(command, now, &self.rules, &mut changes);
+        expect(&mut self.heards, id, &changes);
+        outcome
+    }
+
+    /// Gives how many sessions were due. A store may count more: it may look at a session too early.
+    pub fn sweep(&mut self, now: Time) -> usize {
+        let is_due = |session: &Session| session.next_check(&self.rules).is_some_and(|at| at <= now);
+        let due: Vec<SessionId> =
+            self.sessions.iter().filter(|(_, session)| is_due(session)).map(|(id, _)| *id).collect();
+        for id in &due {
+            if self.apply(*id, Command::Sweep(Sweep), now) == Outcome::Sweep(Swept::Remove) {
+                self.sessions.remove(id);
+            }
+        }
+        due.len()
+    }
+
+    /// A node goes.
+    pub fn leave(&mut self, node: NodeId, now: Time) {
+        self.nodes.remove(&node);
+        let ids: Vec<SessionId> = self.sessions.keys().copied().collect();
+        for id in ids {
+            self.apply(id, Command::FailNode(FailNode { node }), now);
+        }
+    }
+
+    /// A store handle is gone, and with it the nodes that joined through it.
+    pub fn lose_handle(&mut self, handle: usize) {
+        for holder in self.nodes.values_mut().filter(|holder| **holder == Some(handle)) {
+            *holder = None;
+        }
+    }
+
+    pub fn bury(&mut self, now: Time) -> usize {
+        let dead: Vec<NodeId> =
+            self.nodes.iter().filter(|(_, holder)| holder.is_none()).map(|(node, _)| *node).collect();
+        for node in &dead {
+            self.leave(*node, now);
+        }
+        dead.len()
+    }
+
+    pub fn read(&self, id: SessionId, stream: StreamNo, after: u64, budget: u64) -> Read {
+        self.sessions.get(&id).map_or(Read::NoSession, |session| session.read(stream, after, budget))
+    }
+
+    pub fn facts(&self, id: SessionId) -> Option<Arc<Facts>> {
+        let session = self.sessions.get(&id).filter(|session| session.is_open())?;
+        Some(Arc::clone(session.facts()))
+    }
+
+    pub fn usage(&self) -> Usage {
+        Usage {
+            sessions: self.sessions.values().filter(|session| session.is_open()).count() as u64,
+            bytes: self.sessions.values().map(Session::bytes).sum(),
+        }
+    }
+}

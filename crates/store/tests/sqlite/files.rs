@@ -1,0 +1,100 @@
+//! Files that a store cannot use are refused, with words that help.
+
+use std::path::Path;
+
+use rusqlite::Connection;
+use steadfast_store::StoreError;
+
+use crate::common::{open, try_open};
+
+fn refused(file: &Path) -> StoreError {
+    try_open(file).expect_err("this file must be refused")
+}
+
+fn check_corrupt(file: &Path, says: &str) {
+    match refused(file) {
+        StoreError::Corrupt(text) => {
+            assert!(text.contains(says), "{text:?} does not say {says:?}");
+            assert!(text.contains(&*file.display().to_string()), "{text:?} does not name the file");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_newer_schema_is_refused() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("sessions.db");
+    drop(open(&file));
+    Connection::open(&file).unwrap().pragma_update(None, "user_version", 2).unwrap();
+    check_corrupt(&file, "newer release");
+}
+
+#[test]
+fn another_programs_database_is_refused_and_left_alone() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("other.db");
+    Connection::open(&file).unwrap().execute_batch("CREATE TABLE theirs (x)").unwrap();
+    let before = std::fs::read(&file).unwrap();
+    check_corrupt(&file, "another program");
+    assert_eq!(std::fs::read(&file).unwrap(), before);
+}
+
+#[test]
+fn garbage_is_refused_and_left_alone() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("garbage.db");
+    let garbage = vec![b'x'; 20_000];
+    std::fs::write(&file, &garbage).unwrap();
+    check_corrupt(&file, "not a SQLite database");
+    assert_eq!(std::fs::read(&file).unwrap(), garbage);
+}
+
+#[test]
+fn a_damaged_file_is_refused() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("sessions.db");
+    drop(open(&file));
+    let mut bytes = std::fs::read(&file).unwrap();
+    // All pages but the first, which says that this is a database of ours.
+    bytes[4096..].fill(0xff);
+    bytes.truncate(4096 + 4096 / 2);
+    std::fs::write(&file, bytes).unwrap();
+    let error = refused(&file);
+    assert!(matches!(error, StoreError::Corrupt(_)), "{error:?}");
+}
+
+#[test]
+fn a_missing_directory_is_named_and_explained() {
+    let place = tempfile::tempdir().unwrap();
+    check_unusable(&place.path().join("nowhere").join("sessions.db"));
+}
+
+/// Not even root can make files there.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_directory_that_cannot_be_written_is_named_and_explained() {
+    check_unusable(Path::new("/sys/kernel/sessions.db"));
+}
+
+fn check_unusable(file: &Path) {
+    match refused(file) {
+        StoreError::Unavailable(text) => {
+            assert!(text.contains(&*file.display().to_string()), "{text}");
+            assert!(text.contains("must exist") && text.contains("writable"), "{text}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn processes_that_start_at_once_make_one_file_together() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("sessions.db");
+    std::thread::scope(|scope| {
+        let openers: Vec<_> = (0..8).map(|_| scope.spawn(|| try_open(&file).map(drop))).collect();
+        for opener in openers {
+            assert_eq!(opener.join().unwrap(), Ok(()));
+        }
+    });
+}

@@ -1,0 +1,158 @@
+//! The clients, and how one is run.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::control::Stage;
+use super::demo::Demo;
+use super::report::{Outcome, STEPS};
+use super::{Places, prepare};
+use crate::failure::Failure;
+use crate::runner::{now, seconds};
+use crate::suites::TOOLS;
+
+/// For one step; the slowest takes a few seconds.
+const STEP_LIMIT: Duration = Duration::from_secs(60);
+/// How long a client may take to end after its last step.
+const END_LIMIT: Duration = Duration::from_secs(10);
+/// How much of the log of a client that failed is shown.
+const TAIL_LINES: usize = 40;
+
+pub(super) const CLIENTS: &[Client] = &[
+    Client {
+        name: "typescript",
+        needs: &["node", "npm"],
+        prepare: prepare::typescript,
+        program: |places| {
+            let mut node = Command::new("node");
+            node.arg(places.cache.join("typescript/client.mjs"));
+            node
+        },
+    },
+    Client {
+        name: "python",
+        needs: &["python3", "python3-venv"],
+        prepare: prepare::python,
+        program: |places| {
+            let folder = places.cache.join("python");
+            let mut python = Command::new(prepare::venv_python(&folder));
+            python.arg("-u").arg(folder.join("client.py"));
+            python
+        },
+    },
+    Client {
+        name: "rmcp",
+        needs: &[],
+        prepare: prepare::rust,
+        program: |places| Command::new(places.programs.join("steadfast-interop-rmcp")),
+    },
+];
+
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) name: &'static str,
+    /// Names from [`TOOLS`].
+    needs: &'static [&'static str],
+    prepare: fn(&Path, &Places, &mut dyn Write) -> Result<(), Failure>,
+    program: fn(&Places) -> Command,
+}
+
+impl Client {
+    pub(super) fn missing_tools(&self) -> Option<String> {
+        let missing = TOOLS.iter().filter(|tool| self.needs.contains(&tool.name) && !tool.is_usable());
+        let missing: Vec<&str> = missing.map(|tool| tool.name).collect();
+        (!missing.is_empty()).then(|| format!("{} is missing", missing.join(", ")))
+    }
+
+    /// Prepares it, gives it a server of its own, and watches it play.
+    pub(super) fn run(
+        &self,
+        root: &Path,
+        places: &Places,
+        out: &mut dyn Write,
+    ) -> Result<Vec<Outcome>, Failure> {
+        (self.prepare)(root, places, out)?;
+        let folder = places.run.join(self.name);
+        fs::create_dir_all(&folder)?;
+        let stage = Stage::open(Demo::new(places.programs.join("steadfast"), folder.clone()))?;
+        let log = folder.join("client.log");
+        let mut command = (self.program)(places);
+        command.arg(format!("http://{}/mcp", stage.address())).arg(format!("http://{}", stage.control()?));
+        let outcomes = self.play(&mut command, &log, out)?;
+        if outcomes.iter().any(|outcome| !outcome.ok) {
+            let text = fs::read_to_string(&log)?;
+            let lines: Vec<&str> = text.lines().collect();
+            for line in &lines[lines.len().saturating_sub(TAIL_LINES)..] {
+                writeln!(out, "      {line}")?;
+            }
+            writeln!(out, "{}: its log and the server's are in {}", self.name, folder.display())?;
+        }
+        Ok(outcomes)
+    }
+
+    fn play(&self, command: &mut Command, log: &Path, out: &mut dyn Write) -> Result<Vec<Outcome>, Failure> {
+        let program = command.get_program().to_string_lossy().into_owned();
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(File::create(log)?)
+            .spawn()
+            .map_err(|error| Failure::Broken(format!("cannot start `{program}`: {error}")))?;
+        let (line, lines) = mpsc::channel();
+        let stdout = child.stdout.take();
+        thread::spawn(move || {
+            stdout.into_iter().flat_map(|stdout| BufReader::new(stdout).lines()).map_while(Result::ok).all(
+                // Nobody listens any more: the client took too long.
+                |text| line.send(text).is_ok(),
+            )
+        });
+        let mut outcomes = Vec::new();
+        for name in STEPS {
+            let started = now();
+            let outcome = match lines.recv_timeout(STEP_LIMIT) {
+                Ok(text) => Outcome::read(name, &text, started.elapsed()),
+                Err(_) => Outcome::lost(name, started.elapsed()),
+            };
+            let verdict = if outcome.ok { "ok" } else { "FAILED" };
+            let took = seconds(outcome.took);
+            writeln!(out, "{:10} {name:15} {verdict:7} {took:>6}  {}", self.name, outcome.detail)?;
+            out.flush()?;
+            let lost = outcome.lost;
+            outcomes.push(outcome);
+            if lost {
+                break;
+            }
+        }
+        let ending = now();
+        while child.try_wait()?.is_none() && ending.elapsed() < END_LIMIT && !outcomes.iter().any(|o| o.lost)
+        {
+            thread::sleep(Duration::from_millis(20));
+        }
+        // Over already, or overdue.
+        let _ = child.kill();
+        child.wait()?;
+        Ok(outcomes)
+    }
+}
+
+impl Outcome {
+    /// What a client said about a step; its steps come in the order of [`STEPS`].
+    fn read(step: &'static str, line: &str, took: Duration) -> Self {
+        let said: Value = serde_json::from_str(line).unwrap_or_default();
+        let detail = said.get("detail").and_then(Value::as_str).unwrap_or(line).to_owned();
+        let ok = said.get("step").and_then(Value::as_str) == Some(step)
+            && said.get("ok").and_then(Value::as_bool) == Some(true);
+        Self { step, ok, lost: false, detail, took }
+    }
+
+    fn lost(step: &'static str, took: Duration) -> Self {
+        Self { step, ok: false, lost: true, detail: "the client said nothing".to_owned(), took }
+    }
+}

@@ -1,0 +1,73 @@
+//! The demo server as a child process that can be killed and started again on the same store.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use crate::failure::Failure;
+
+const START_LIMIT: Duration = Duration::from_secs(30);
+
+#[derive(Debug)]
+pub(super) struct Demo {
+    program: PathBuf,
+    /// Its store and its log.
+    folder: PathBuf,
+    child: Option<Child>,
+}
+
+impl Demo {
+    pub(super) fn new(program: PathBuf, folder: PathBuf) -> Self {
+        Self { program, folder, child: None }
+    }
+
+    /// Gives the address that it listens on.
+    pub(super) fn start(&mut self) -> Result<SocketAddr, Failure> {
+        let log = self.folder.join("server.log");
+        let store = format!("sqlite:{}", self.folder.join("sessions.db").display());
+        let mut child = Command::new(&self.program)
+            .args(["serve", "--demo", "--listen", "127.0.0.1:0", "--store", &store])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(File::options().create(true).append(true).open(&log)?)
+            .spawn()
+            .map_err(|error| Failure::Broken(format!("cannot start {}: {error}", self.program.display())))?;
+        let stdout = child.stdout.take();
+        self.child = Some(child);
+        let (found, address) = mpsc::channel();
+        thread::spawn(move || {
+            // Read to its end, so that the server never writes to a closed pipe.
+            for line in
+                stdout.into_iter().flat_map(|stdout| BufReader::new(stdout).lines()).map_while(Result::ok)
+            {
+                let address =
+                    line.split_once("http://").and_then(|(_, rest)| rest.split('/').next()?.parse().ok());
+                // Nobody waits any more after the first.
+                address.map(|address: SocketAddr| found.send(address).ok());
+            }
+        });
+        address.recv_timeout(START_LIMIT).map_err(|_| {
+            Failure::Broken(format!("the demo server did not say where it listens; see {}", log.display()))
+        })
+    }
+
+    /// As `kill -9` does it.
+    pub(super) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // It may have died by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

@@ -1,0 +1,78 @@
+//! `cargo xtask interop`: clients built on other people's SDKs run one script against the demo server, through a
+//! proxy that cuts their connections.
+//!
+//! A client gets two URLs, that of the endpoint and that of [`control`], and prints a line of JSON per step.
+
+mod client;
+mod control;
+mod cutter;
+mod demo;
+mod http;
+mod journal;
+mod prepare;
+mod report;
+mod scan;
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::failure::Failure;
+use client::CLIENTS;
+use report::Report;
+
+/// Where things are.
+#[derive(Debug)]
+struct Places {
+    /// The clients' sources.
+    sources: PathBuf,
+    /// Their dependencies, kept between runs.
+    cache: PathBuf,
+    /// What this run leaves behind: stores and logs.
+    run: PathBuf,
+    /// Compiled programs.
+    programs: PathBuf,
+}
+
+/// Runs the clients named, or all of them.
+pub(crate) fn command(root: &Path, names: &[&str], out: &mut dyn Write) -> Result<(), Failure> {
+    if let Some(unknown) = names.iter().find(|name| CLIENTS.iter().all(|client| client.name != **name)) {
+        let known = CLIENTS.iter().map(|client| client.name).collect::<Vec<_>>().join(", ");
+        return Err(Failure::Usage(format!("no client `{unknown}`; there are {known}")));
+    }
+    let target = crate::target()?;
+    let places = Places {
+        sources: root.join("interop/clients"),
+        cache: target.join("interop"),
+        run: target.join("interop/run"),
+        programs: target.join("debug"),
+    };
+    if places.run.exists() {
+        fs::remove_dir_all(&places.run)?;
+    }
+    fs::create_dir_all(&places.run)?;
+
+    let build = ["build", "--quiet", "--locked", "--package", "steadfast-gateway"];
+    let log = places.run.join("build.log");
+    let limit = Duration::from_secs(1800);
+    prepare::run(
+        "building the server",
+        Command::new("cargo").args(build).current_dir(root),
+        &log,
+        limit,
+        out,
+    )?;
+    let mut report = Report::default();
+    for client in CLIENTS.iter().filter(|client| names.is_empty() || names.contains(&client.name)) {
+        match client.missing_tools() {
+            Some(missing) => {
+                writeln!(out, "{}: skipped, {missing}", client.name)?;
+                report.skip(client, missing);
+            }
+            None => report.add(client, client.run(root, &places, out)?),
+        }
+    }
+    report.print(out)
+}
