@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 mod bench;
+mod counts;
 mod failure;
 mod interop;
 mod runner;
@@ -22,6 +23,7 @@ cargo xtask COMMAND
   test [--only SUITE]... [--list]   run every suite that CI runs, or only those named
   tidy                              check the rules of this repository that no other tool checks
   bench [NAME [ARGS...]]            list the benchmarks, or build and run one
+  counts [--accept]                 count instructions and compare with bench/counts.json, or write that
   interop [CLIENT]...               run clients of other SDKs against the demo server, cutting connections
   help                              show this text
 
@@ -51,6 +53,7 @@ fn dispatch(args: &[&str], out: &mut dyn Write) -> Result<(), Failure> {
         ["tidy", extra, ..] => Err(Failure::Usage(format!("`tidy` takes no `{extra}`"))),
         ["bench"] => bench::list(out),
         ["bench", name, rest @ ..] => bench::run(&root(), name, rest, out),
+        ["counts", options @ ..] => counts::command(&root(), options, out),
         ["interop", clients @ ..] => interop::command(&root(), clients, out),
         [unknown, ..] => {
             Err(Failure::Usage(format!("no command `{unknown}`; `cargo xtask help` lists them")))

@@ -52,6 +52,12 @@ pub(crate) const SUITES: &[Suite] = &[
         )],
     },
     Suite {
+        name: "counts",
+        why: "the steps of a call take no more instructions than they did",
+        needs: &["valgrind"],
+        steps: &[run(&["cargo", "xtask", "counts"])],
+    },
+    Suite {
         name: "interop",
         why: "clients of other SDKs get their answers although their connections are cut",
         needs: &["node", "npm", "python3", "python3-venv"],

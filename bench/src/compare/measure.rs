@@ -115,7 +115,8 @@ fn median_of(samples: &[Sample]) -> Option<Sample> {
     })
 }
 
-fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+/// The middle one, or the mean of the two in the middle. None without values.
+pub(super) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<_> = values.collect();
     values.sort_by(f64::total_cmp);
     let (upper, lower) = (values.len() / 2, values.len().saturating_sub(1) / 2);

@@ -1,8 +1,10 @@
 //! Comparisons: several servers, measured in turn on the same cores in one run.
 
+mod idle;
 mod library;
 mod measure;
 mod peer;
+mod replay;
 mod report;
 
 use clap::Subcommand;
@@ -13,10 +15,16 @@ use crate::Error;
 pub(crate) enum Comparison {
     /// Requests/s of an in-process handler behind each library's session layer.
     Library(library::Library),
+    /// Resident memory of an idle session.
+    Idle(idle::Idle),
+    /// Speed of replaying a long stream, and the cost of attaching at its start and at its end.
+    Replay(replay::Replay),
 }
 
 pub(crate) fn run(comparison: &Comparison) -> Result<(), Error> {
     match comparison {
         Comparison::Library(options) => library::run(options),
+        Comparison::Idle(options) => idle::run(options),
+        Comparison::Replay(options) => replay::run(options),
     }
 }

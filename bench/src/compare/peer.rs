@@ -75,6 +75,14 @@ impl Running {
         Ok(())
     }
 
+    /// Resident memory, in bytes.
+    pub(super) fn resident(&self) -> Result<u64, Error> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS in /proc")?;
+        let kib: u64 = line.trim().trim_end_matches("kB").trim_end().parse()?;
+        Ok(kib * 1024)
+    }
+
     /// Processor time of all its threads so far, where the system tells.
     pub(super) fn processor_time(&self) -> Option<Duration> {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).ok()?;

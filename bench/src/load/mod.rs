@@ -4,7 +4,7 @@
 mod call;
 mod histogram;
 mod response;
-mod target;
+pub(crate) mod target;
 mod worker;
 
 use std::io::Write as _;
@@ -101,7 +101,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Report, Error> {
     runtime(plan.threads)?.block_on(generate(plan))
 }
 
-fn runtime(threads: usize) -> std::io::Result<Runtime> {
+pub(crate) fn runtime(threads: usize) -> std::io::Result<Runtime> {
     // A current-thread runtime wakes its tasks without atomics that matter and without futexes.
     let mut builder = if threads > 1 { Builder::new_multi_thread() } else { Builder::new_current_thread() };
     builder.worker_threads(threads.max(1)).enable_all().build()

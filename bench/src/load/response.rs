@@ -8,7 +8,7 @@ use memchr::{memchr, memmem};
 const ROOM: usize = 8 * 1024;
 
 #[derive(Debug)]
-pub(super) struct Response {
+pub(crate) struct Response {
     buffer: Vec<u8>,
     end: usize,
     state: State,

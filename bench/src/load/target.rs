@@ -14,14 +14,14 @@ use crate::Error;
 const PROTOCOL_VERSION: &str = "2025-11-25";
 
 #[derive(Debug, Clone)]
-pub(super) struct Target {
+pub(crate) struct Target {
     address: SocketAddr,
     authority: String,
     path: String,
 }
 
 impl Target {
-    pub(super) fn parse(url: &str) -> Result<Self, Error> {
+    pub(crate) fn parse(url: &str) -> Result<Self, Error> {
         let rest = url.strip_prefix("http://").ok_or("the URL must start with http://")?;
         let (authority, path) = rest.find('/').map_or((rest, "/"), |slash| rest.split_at(slash));
         let address = authority.to_socket_addrs()?.next().ok_or("the URL names no address")?;
@@ -29,7 +29,7 @@ impl Target {
     }
 
     /// The bytes of a POST of `body`, in the given session if there is one.
-    pub(super) fn post(&self, session: Option<&str>, body: &str) -> Vec<u8> {
+    pub(crate) fn post(&self, session: Option<&str>, body: &str) -> Vec<u8> {
         let Self { authority, path, .. } = self;
         let session = session.map_or_else(String::new, |id| {
             format!("Mcp-Session-Id: {id}\r\nMCP-Protocol-Version: {PROTOCOL_VERSION}\r\n")
@@ -42,9 +42,31 @@ impl Target {
         .into_bytes()
     }
 
+    /// The bytes of a GET that resumes a stream after an event.
+    pub(crate) fn resume(&self, session: &str, after: &str) -> Vec<u8> {
+        let Self { authority, path, .. } = self;
+        format!(
+            "GET {path} HTTP/1.1\r\nHost: {authority}\r\nAccept: text/event-stream\r\n\
+             Mcp-Session-Id: {session}\r\nMCP-Protocol-Version: {PROTOCOL_VERSION}\r\n\
+             Last-Event-ID: {after}\r\n\r\n"
+        )
+        .into_bytes()
+    }
+
+    /// A socket to send such bytes to.
+    pub(crate) async fn connect(&self) -> io::Result<TcpStream> {
+        let stream = TcpStream::connect(self.address).await?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+
+    /// Opens a session over a connection of its own.
+    pub(crate) async fn open_session(&self) -> Result<String, Error> {
+        self.open_session_over(&mut Connection::open(self).await?).await
+    }
+
     /// Opens a session the way a client does and returns its id.
-    pub(super) async fn open_session(&self) -> Result<String, Error> {
-        let mut connection = Connection::open(self).await?;
+    pub(crate) async fn open_session_over(&self, connection: &mut Connection) -> Result<String, Error> {
         let initialize = format!(
             r#"{{"jsonrpc":"2.0","id":1,"method":"initialize","params":{{"protocolVersion":"{PROTOCOL_VERSION}","capabilities":{{}},"clientInfo":{{"name":"steadfast-bench","version":"0"}}}}}}"#
         );
@@ -70,20 +92,18 @@ fn refused(what: &str, response: &Response) -> Error {
 
 /// A kept-alive connection with one request in flight at a time.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(crate) struct Connection {
     stream: TcpStream,
     response: Response,
 }
 
 impl Connection {
-    pub(super) async fn open(target: &Target) -> io::Result<Self> {
-        let stream = TcpStream::connect(target.address).await?;
-        stream.set_nodelay(true)?;
-        Ok(Self { stream, response: Response::new() })
+    pub(crate) async fn open(target: &Target) -> io::Result<Self> {
+        Ok(Self { stream: target.connect().await?, response: Response::new() })
     }
 
     /// Sends a request and reads its response to the end.
-    pub(super) async fn exchange(&mut self, request: &[u8]) -> io::Result<&Response> {
+    pub(crate) async fn exchange(&mut self, request: &[u8]) -> io::Result<&Response> {
         self.stream.write_all(request).await?;
         self.response.reset();
         loop {

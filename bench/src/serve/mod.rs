@@ -1,6 +1,7 @@
 //! The servers that are measured. Each prints its address as its first line and runs until it is killed.
 
 mod accept;
+mod fill;
 pub(crate) mod nginx;
 mod tiny;
 
@@ -13,6 +14,7 @@ use rmcp::transport::streamable_http_server::session::local::LocalSessionManager
 use tokio::net::TcpListener;
 
 use crate::Error;
+use fill::Fill;
 use tiny::Tiny;
 
 #[derive(Debug, Subcommand)]
@@ -21,6 +23,14 @@ pub(crate) enum Target {
     Rmcp(Common),
     /// steadfast, everything at its default but the store.
     Steadfast {
+        #[command(flatten)]
+        common: Common,
+        /// Where sessions are kept.
+        #[arg(long, default_value = "memory:")]
+        store: steadfast::StoreUrl,
+    },
+    /// steadfast with a tool that fills the stream of its call, and with room for long streams.
+    Replay {
         #[command(flatten)]
         common: Common,
         /// Where sessions are kept.
@@ -50,6 +60,16 @@ pub(crate) fn run(target: Target) -> Result<(), Error> {
         }),
         Target::Steadfast { common, store } => on_runtime(&common, async |listener| {
             let server = steadfast::Server::builder(|| Tiny).store(store).start().await?;
+            accept::serve(listener, server.service()).await;
+            Ok(())
+        })?,
+        Target::Replay { common, store } => on_runtime(&common, async |listener| {
+            let server = steadfast::Server::builder(|| Fill)
+                .limits(fill::limits())
+                .timing(fill::timing())
+                .store(store)
+                .start()
+                .await?;
             accept::serve(listener, server.service()).await;
             Ok(())
         })?,

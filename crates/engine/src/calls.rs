@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use steadfast_session::command::{Append, AppendOutcome, Begin, Begun, Finish, Finished, Target};
+use steadfast_session::command::{Append, AppendOutcome, Finish, Finished, Target};
 use steadfast_session::{CallNo, Class, Step};
 use steadfast_store::{StoreError, StoreExt};
 use steadfast_wire::RequestId;
@@ -143,17 +143,6 @@ impl Engine {
         }
         if let Some(call) = session.finished(no) {
             call.cancel.cancel();
-        }
-    }
-
-    /// A begin whose outcome stayed unknown. Its client was told to try again, so whatever has begun is ended as
-    /// soon as the store says what that is.
-    pub(crate) async fn end_unknown_calls(&self, session: &Arc<LiveSession>, begin: Begin) {
-        let begun = self.patiently(|| self.store().run(session.id(), begin.clone(), self.now())).await;
-        let Ok(Begun::Begun { first, .. }) = begun else { return };
-        let error = ErrorObject::internal("not_started", "The call was not started.", true);
-        for (no, id) in (first.0..).map(CallNo).zip(&begin.ids) {
-            self.finish(session, no, error.to_message(Some(id)).into()).await;
         }
     }
 

@@ -5,31 +5,26 @@ use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use steadfast_session::command::{
-    Attach, Attached, Begin, Begun, Cancel, Cancelled, Close, Closed, Deliver, Detach, Position, Touch,
-    Touched,
+    Attach, Attached, Cancel, Cancelled, Close, Closed, Deliver, Detach, Position, Touch, Touched,
 };
 use steadfast_session::{CloseReason, Facts, NodeId, Principal, SessionId, Step, Time};
 use steadfast_store::{Opened, Store, StoreError, StoreExt};
 use steadfast_wire::rpc::ErrorObject;
 use steadfast_wire::{EventId, RequestId, Revision};
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
 
 use crate::backend::{Backend, Incoming, Welcome};
-use crate::calls::{BegunCall, CallHandle, catch_panic};
+use crate::calls::{BegunCall, catch_panic};
 use crate::clock::Clock;
 use crate::cursor::Cursor;
 use crate::entropy::Entropy;
 use crate::handle::SessionHandle;
 use crate::listener::{Listener, Listeners, SessionEventKind};
-use crate::live::{Known, LiveSession, LiveSessions, Running};
+use crate::live::{Known, LiveSession, LiveSessions};
 use crate::options::Options;
 use crate::refusal::Refusal;
 use crate::signals::Signals;
 use crate::tail::Tail;
-
-/// How often a command whose outcome is unknown is sent again before the client is told to.
-const BEGIN_ATTEMPTS: usize = 3;
 
 /// One node. It owns no session: it runs calls and serves connections, and the store decides.
 pub struct Engine {
@@ -46,7 +41,7 @@ pub struct Engine {
     pub(crate) running: AtomicUsize,
     /// Signalled whenever a call has ended.
     pub(crate) call_ended: Notify,
-    attempts: AtomicU64,
+    pub(crate) attempts: AtomicU64,
     pub(crate) runtime: tokio::runtime::Handle,
     me: Weak<Self>,
 }
@@ -93,7 +88,7 @@ impl Engine {
             entropy,
             options,
             node,
-            live: LiveSessions::new(),
+            live: LiveSessions::default(),
             listeners,
             draining: AtomicBool::new(false),
             running: AtomicUsize::new(0),
@@ -183,87 +178,6 @@ impl Engine {
         };
         session.mark_used(self.now());
         Ok(session)
-    }
-
-    /// Takes the calls of one POST: all or none.
-    pub async fn begin(
-        &self,
-        session: &Arc<LiveSession>,
-        ids: Vec<RequestId>,
-        answer_only: bool,
-    ) -> Result<Posted, Refusal> {
-        if self.is_draining() {
-            return Err(Refusal::Draining);
-        }
-        let (engine, session) = (self.arc(), Arc::clone(session));
-        self.to_the_end(async move { engine.begin_now(&session, ids, answer_only).await }).await
-    }
-
-    async fn begin_now(
-        &self,
-        session: &Arc<LiveSession>,
-        ids: Vec<RequestId>,
-        answer_only: bool,
-    ) -> Result<Posted, Refusal> {
-        let delivered = session.beginning();
-        let begun = self.begin_in_store(session, ids.clone(), answer_only, delivered).await;
-        let (stream, first, connection) = match begun {
-            Ok(Begun::Begun { stream, first, connection }) => (stream, first, connection),
-            other => {
-                session.not_begun();
-                return Err(match other {
-                    Ok(Begun::Duplicate(id)) => Refusal::Duplicate(id),
-                    Ok(Begun::OverLimit(limit)) => Refusal::OverLimit(limit),
-                    Ok(_) => self.lost(session),
-                    Err(error) => error.into(),
-                });
-            }
-        };
-        let tail = Arc::new(Tail::of_new_stream(connection, self.options.tail_bytes));
-        let deadline = self.now().plus(self.options.call_deadline);
-        let calls: Vec<_> = (first.0..)
-            .map(steadfast_session::CallNo)
-            .zip(ids)
-            .map(|(no, id)| (no, Running { id, stream, deadline, cancel: CancellationToken::new() }))
-            .collect();
-        session.begun(stream, connection, &tail, &calls);
-        let calls = calls
-            .into_iter()
-            .map(|(no, running)| BegunCall::new(CallHandle::new(self.arc(), session, no, running)))
-            .collect();
-        let cursor = Cursor::new(self.arc(), Arc::clone(session), tail, stream, connection, 0);
-        Ok(Posted { cursor, calls })
-    }
-
-    /// An unknown outcome is resolved by asking again, which is safe because the command has a name.
-    async fn begin_in_store(
-        &self,
-        session: &Arc<LiveSession>,
-        ids: Vec<RequestId>,
-        answer_only: bool,
-        delivered: Vec<steadfast_session::StreamNo>,
-    ) -> Result<Begun, StoreError> {
-        let attempt = self.attempts.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let mut begin = Begin {
-            ids,
-            owner: self.node,
-            attempt,
-            again: false,
-            duplicates: self.options.duplicates,
-            answer_only,
-            delivered,
-        };
-        for _ in 0..BEGIN_ATTEMPTS {
-            match self.store.run(session.id(), begin.clone(), self.now()).await {
-                Err(StoreError::Unknown(_)) => begin.again = true,
-                // The one before may have happened.
-                Err(_) if begin.again => {}
-                outcome => return outcome,
-            }
-        }
-        let (engine, session) = (self.arc(), Arc::clone(session));
-        self.spawn(async move { engine.end_unknown_calls(&session, begin).await });
-        Err(StoreError::Unknown("it did not say so when asked again, either".into()))
     }
 
     /// Attaches a connection: right after an event that the client names, or to a standalone stream.
@@ -408,10 +322,6 @@ impl Engine {
 
     pub(crate) fn arc(&self) -> Arc<Self> {
         self.me.upgrade().expect("an engine is only ever used through its Arc")
-    }
-
-    pub(crate) fn runtime(&self) -> &tokio::runtime::Handle {
-        &self.runtime
     }
 }
 

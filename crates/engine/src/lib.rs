@@ -7,8 +7,8 @@
 
 mod asks;
 pub mod backend;
+mod begin;
 mod calls;
-mod carry;
 pub mod clock;
 mod cursor;
 mod drain;
@@ -26,7 +26,6 @@ mod tasks;
 
 pub use backend::{Backend, Incoming, Welcome};
 pub use calls::{BegunCall, CallHandle};
-pub use carry::CarriedOut;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use cursor::{Cursor, CursorStatus, Event};
 pub use engine::{Engine, OpenError, Posted};

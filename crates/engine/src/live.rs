@@ -1,24 +1,23 @@
 //! What this node is doing for which sessions, right now. An idle session is a name in a set.
 
 use std::any::Any;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use steadfast_session::{AskNo, CallNo, ConnNo, Facts, SessionId, StreamNo, Time};
+use steadfast_store::sharded::{SessionMap, Sharded};
 use steadfast_wire::RequestId;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::tail::Tail;
 
-const SHARDS: usize = 64;
-
 /// The sessions this node has served since it started, and the work it does for some of them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct LiveSessions {
-    shards: Box<[Mutex<HashMap<SessionId, Option<Arc<LiveSession>>>>]>,
+    shards: Sharded<SessionMap<Option<Arc<LiveSession>>>>,
 }
 
 /// How this node came to know a session.
@@ -29,17 +28,13 @@ pub(crate) enum Known {
 }
 
 impl LiveSessions {
-    pub(crate) fn new() -> Self {
-        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
-    }
-
     pub(crate) fn get(&self, id: &SessionId) -> Option<Arc<LiveSession>> {
-        lock(self.shard(id)).get(id).cloned().flatten()
+        self.shards.of(id).get(id).cloned().flatten()
     }
 
     /// The session's live part, made if there is none.
     pub(crate) fn enter(&self, facts: &Arc<Facts>) -> (Arc<LiveSession>, Known) {
-        let mut shard = lock(self.shard(&facts.id));
+        let mut shard = self.shards.of(&facts.id);
         let known = if shard.contains_key(&facts.id) { Known::Before } else { Known::FirstSeen };
         let slot = shard.entry(facts.id).or_default();
         let session = slot.get_or_insert_with(|| Arc::new(LiveSession::new(Arc::clone(facts))));
@@ -48,25 +43,22 @@ impl LiveSessions {
 
     /// Remembers a session that was opened here.
     pub(crate) fn note(&self, id: SessionId) {
-        lock(self.shard(&id)).entry(id).or_default();
+        self.shards.of(&id).entry(id).or_default();
     }
 
     pub(crate) fn remove(&self, id: &SessionId) -> Option<Arc<LiveSession>> {
-        lock(self.shard(id)).remove(id).flatten()
+        self.shards.of(id).remove(id).flatten()
     }
 
     /// Every session that has a live part.
     pub(crate) fn all(&self) -> Vec<Arc<LiveSession>> {
-        self.shards
-            .iter()
-            .flat_map(|shard| lock(shard).values().flatten().cloned().collect::<Vec<_>>())
-            .collect()
+        self.shards.each().flat_map(|shard| shard.values().flatten().cloned().collect::<Vec<_>>()).collect()
     }
 
     /// Drops the live part of sessions for which nothing has been done since `before`, and keeps their names.
     pub(crate) fn forget_unused(&self, before: Time) {
-        for shard in &self.shards {
-            for slot in lock(shard).values_mut() {
+        for mut shard in self.shards.each() {
+            for slot in shard.values_mut() {
                 // Nobody else holds it, so nobody is about to use it.
                 if slot
                     .as_ref()
@@ -76,10 +68,6 @@ impl LiveSessions {
                 }
             }
         }
-    }
-
-    fn shard(&self, id: &SessionId) -> &Mutex<HashMap<SessionId, Option<Arc<LiveSession>>>> {
-        &self.shards[usize::from(id.as_bytes()[0]) % SHARDS]
     }
 }
 
@@ -354,7 +342,7 @@ impl LiveSession {
     }
 
     fn work(&self) -> MutexGuard<'_, Work> {
-        lock(&self.work)
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -383,8 +371,4 @@ impl Work {
             self.early = Early::default();
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -23,7 +23,9 @@ Point a client at it:
 Tools: countdown, chatter, notebook. Cut the connection in the middle of a countdown: nothing is lost.
 Ctrl-C stops it.
 "#,
-        initialize = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"curl","version":"1"}}}"#,
+        initialize = INITIALIZE,
     );
     let _ = io::stdout().flush();
 }
+
+const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"curl","version":"1"}}}"#;

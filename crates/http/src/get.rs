@@ -1,7 +1,5 @@
 //! GET: listen to a standalone stream, or resume any stream.
 
-use std::sync::Arc;
-
 use http::Response;
 use http::request::Parts;
 use steadfast_engine::Principal;
@@ -35,10 +33,7 @@ impl Endpoint {
             ),
             None => None,
         };
-        let cursor = {
-            let (engine, session) = (Arc::clone(&self.engine), Arc::clone(&session));
-            self.engine.carry_out(async move { engine.attach(&session, after).await }).await?
-        };
+        let cursor = self.engine.attach(&session, after).await?;
         Ok(self.stream(cursor, &session, after.is_none()).await)
     }
 }

@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use steadfast_engine::backend::response as response_message;
 use steadfast_engine::{Cursor, Incoming, LiveSession, OpenError, Principal};
 use steadfast_wire::envelope::{Body, Message, MessageKind};
-use steadfast_wire::{Revision, accept, headers, params};
+use steadfast_wire::{Revision, accept, params};
 
 use crate::body::ResponseBody;
 use crate::config::ResponseMode;
@@ -32,10 +32,7 @@ impl Endpoint {
     {
         check_media_types(&parts)?;
         let bytes = self.collect(&parts, body).await?;
-        // From here on the client's presence does not matter: what is begun is done.
-        let endpoint = self.clone();
-        let taking = self.engine.carry_out(async move { endpoint.take(parts, &bytes, principal).await });
-        match taking.await? {
+        match self.take(parts, &bytes, principal).await? {
             Taken::Answer(response) => Ok(response),
             Taken::Calls { session, cursor, batch } => Ok(self.respond(&session, cursor, batch).await),
         }
@@ -212,16 +209,18 @@ fn check_media_types(parts: &Parts) -> Result<(), Problem> {
     if !header(parts, "content-type")?.is_some_and(accept::is_json) {
         return Err(Problem::unsupported_media_type());
     }
-    let accepts = |media_type| {
-        let mut values =
-            parts.headers.get_all(http::header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
-        values.any(|value| accept::admits(value, media_type))
+    // A list of media ranges may be spread over several headers.
+    let mut accepted =
+        parts.headers.get_all(http::header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let is_fine = match (accepted.next(), accepted.next()) {
+        (None, _) => false,
+        (Some(only), None) => accept::admits_answers(only),
+        (Some(first), Some(second)) => {
+            let rest: Vec<&str> = [first, second].into_iter().chain(accepted).collect();
+            accept::admits_answers(&rest.join(","))
+        }
     };
-    if accepts(headers::JSON) && accepts(headers::EVENT_STREAM) {
-        Ok(())
-    } else {
-        Err(Problem::not_acceptable("both application/json and text/event-stream"))
-    }
+    if is_fine { Ok(()) } else { Err(Problem::not_acceptable("both application/json and text/event-stream")) }
 }
 
 /// The era is chosen by the body; the header is a cross-check.

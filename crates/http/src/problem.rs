@@ -18,7 +18,7 @@ pub struct Problem {
     pub error: ErrorObject,
     /// The request it answers, where that could be read.
     pub id: Option<RequestId>,
-    pub header: Option<(http::HeaderName, HeaderValue)>,
+    pub header: Option<Box<(http::HeaderName, HeaderValue)>>,
 }
 
 impl Problem {
@@ -42,7 +42,7 @@ impl Problem {
     pub(crate) fn method_not_allowed() -> Self {
         let mut problem =
             Self::invalid(StatusCode::METHOD_NOT_ALLOWED, "This endpoint takes POST, GET and DELETE.");
-        problem.header = Some((ALLOW, HeaderValue::from_static("GET, POST, DELETE")));
+        problem.header = Some(Box::new((ALLOW, HeaderValue::from_static("GET, POST, DELETE"))));
         problem
     }
 
@@ -119,7 +119,7 @@ impl Problem {
     }
 
     fn retry_after(mut self, seconds: u32) -> Self {
-        self.header = Some((RETRY_AFTER, HeaderValue::from(seconds)));
+        self.header = Some(Box::new((RETRY_AFTER, HeaderValue::from(seconds))));
         self
     }
 
@@ -128,7 +128,7 @@ impl Problem {
         let mut response = Response::new(ResponseBody::full(message));
         *response.status_mut() = self.status;
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(headers::JSON));
-        if let Some((name, value)) = self.header {
+        if let Some((name, value)) = self.header.map(|header| *header) {
             response.headers_mut().insert(name, value);
         }
         response
@@ -148,7 +148,7 @@ impl From<Denied> for Problem {
                 let mut problem =
                     Self::invalid(StatusCode::UNAUTHORIZED, "This endpoint asks for credentials.");
                 problem.header =
-                    HeaderValue::from_str(&challenge).ok().map(|value| (WWW_AUTHENTICATE, value));
+                    HeaderValue::from_str(&challenge).ok().map(|value| Box::new((WWW_AUTHENTICATE, value)));
                 problem
             }
             Denied::Forbidden => Self::forbidden("These credentials do not allow this request."),

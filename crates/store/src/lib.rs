@@ -8,6 +8,7 @@
 pub mod error;
 mod memory;
 pub mod reply;
+pub mod sharded;
 pub mod signal;
 #[cfg(feature = "sqlite")]
 mod sqlite;

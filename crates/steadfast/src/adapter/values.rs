@@ -1,11 +1,9 @@
 //! The handler values of the sessions that this process serves.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use steadfast_engine::SessionId;
-
-const SHARDS: usize = 64;
+use steadfast_store::sharded::{SessionMap, Sharded};
 
 /// How many handler values there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,13 +18,13 @@ pub(crate) enum HandlerPer {
 pub(crate) struct Values<H> {
     factory: Box<dyn Fn() -> H + Send + Sync>,
     shared: Option<Arc<H>>,
-    shards: Box<[Mutex<HashMap<SessionId, Arc<H>>>]>,
+    shards: Sharded<SessionMap<Arc<H>>>,
 }
 
 impl<H> Values<H> {
     pub(crate) fn new(factory: Box<dyn Fn() -> H + Send + Sync>, per: HandlerPer) -> Self {
         let shared = (per == HandlerPer::Process).then(|| Arc::new(factory()));
-        Self { factory, shared, shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
+        Self { factory, shared, shards: Sharded::default() }
     }
 
     /// The handler of a session that is being opened.
@@ -39,21 +37,17 @@ impl<H> Values<H> {
         if let Some(shared) = &self.shared {
             return Arc::clone(shared);
         }
-        if let Some(handler) = self.shard(id).get(&id) {
+        if let Some(handler) = self.shards.of(&id).get(&id) {
             return Arc::clone(handler);
         }
         // The user's code runs outside the lock. If two requests make a value at once, the first stays.
         let made = Arc::new((self.factory)());
-        Arc::clone(self.shard(id).entry(id).or_insert(made))
+        Arc::clone(self.shards.of(&id).entry(id).or_insert(made))
     }
 
     pub(crate) fn close(&self, id: SessionId) {
-        let handler = self.shard(id).remove(&id);
+        let handler = self.shards.of(&id).remove(&id);
         // The user's code again, and again outside the lock.
         drop(handler);
-    }
-
-    fn shard(&self, id: SessionId) -> MutexGuard<'_, HashMap<SessionId, Arc<H>>> {
-        self.shards[usize::from(id.as_bytes()[0]) % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

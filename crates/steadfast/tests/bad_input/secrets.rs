@@ -93,9 +93,14 @@ async fn ids_are_in_no_debug_output() {
     let heard = Arc::new(Mutex::new(String::new()));
     let ear = Arc::clone(&heard);
     let host = Host::start(Backing::Memory, move |builder| {
-        let ear = Arc::clone(&ear);
-        builder.principal(principal).on_session_event(move |event| {
+        let (ear, eye) = (Arc::clone(&ear), Arc::clone(&ear));
+        let builder = builder.on_session_event(move |event| {
             let _ = write!(ear.lock().expect("nobody panics here"), "{event:?}");
+        });
+        // Users' code gets the head of each request, and may well print it.
+        builder.principal(move |parts| {
+            let _ = write!(eye.lock().expect("nobody panics here"), "{parts:?}");
+            principal(parts)
         })
     })
     .await;
@@ -111,6 +116,7 @@ async fn ids_are_in_no_debug_output() {
     session.delete().send().await;
     host.heard.once(&session, steadfast::SessionEventKind::Closed(steadfast::CloseReason::Deleted)).await;
     shown.push_str(&heard.lock().expect("nobody panics here"));
+    assert!(shown.contains("mcp-session-id") && shown.contains("Closed"), "both were seen");
     assert!(!shown.contains(&session.id), "{}", around(&shown, &session.id));
 }
 

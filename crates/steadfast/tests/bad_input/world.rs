@@ -39,7 +39,7 @@ impl World {
             builder
                 .max_body_bytes(64 << 10)
                 .principal(principal)
-                .on_session_event(move |event| ear.lock().unwrap().push(event.kind))
+                .on_session_event(move |event| ear.lock().expect("nobody panics here").push(event.kind))
         })
         .await;
         let main = Session::open(&host).await;
@@ -112,14 +112,14 @@ impl World {
         assert_eq!(self.main.session.delete().send().await.status, 204);
         self.events += 1;
         self.settle().await;
-        let last = self.heard.lock().unwrap().last().copied();
+        let last = self.heard.lock().expect("nobody panics here").last().copied();
         assert_eq!(last, Some(SessionEventKind::Closed(CloseReason::Deleted)));
     }
 
     async fn is_unchanged(&mut self, row: &str) {
         let usage = self.host.server().service().engine().store().usage().await.expect("the store works");
         assert_eq!(usage.sessions, self.sessions, "{row}: sessions came or went");
-        let heard = self.heard.lock().unwrap().clone();
+        let heard = self.heard.lock().expect("nobody panics here").clone();
         assert_eq!(heard.len(), self.events, "{row}: a listener heard {:?}", heard.last());
         self.main.works().await;
         self.old.works().await;
@@ -128,12 +128,12 @@ impl World {
     /// Waits until the listener has heard all there is to hear.
     async fn settle(&self) {
         let all_heard = async {
-            while self.heard.lock().unwrap().len() < self.events {
+            while self.heard.lock().expect("nobody panics here").len() < self.events {
                 tokio::task::yield_now().await;
             }
         };
         crate::support::within("the listener", all_heard).await;
-        assert_eq!(self.heard.lock().unwrap().len(), self.events);
+        assert_eq!(self.heard.lock().expect("nobody panics here").len(), self.events);
     }
 
     fn fill(&self, bytes: &[u8]) -> Vec<u8> {
@@ -163,7 +163,8 @@ impl Witness {
 }
 
 fn judge(row: &Row, reply: &Reply) {
-    let context = format!("{} ({:?}): {} {}", row.name, row.headers, reply.status, reply.text());
+    let sent = String::from_utf8_lossy(&row.encode()).into_owned();
+    let context = format!("{}: {} {}\n{sent:.1000}", row.name, reply.status, reply.text());
     assert!(!reply.text().contains("\"id\":null"), "{context}");
     match &row.expect {
         Expect::Refused { status, code, id, says } => {

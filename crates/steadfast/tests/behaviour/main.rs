@@ -1,4 +1,6 @@
 //! How sessions behave over real HTTP, on every store.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -9,6 +11,7 @@ mod endings;
 mod expiry;
 mod hang_ups;
 mod lifecycle;
+mod races;
 mod response_modes;
 mod restart;
 mod restore;

@@ -1,7 +1,7 @@
 //! S4: the end of the process. What was acknowledged is still there; what was running gets an explicit error.
 
 use crate::support::session::said;
-use crate::support::{Backing, Frame, Host, Session, json};
+use crate::support::{Backing, Frame, Host, Session, json, within};
 
 #[tokio::test]
 async fn finished_answers_are_still_there() {
@@ -34,7 +34,8 @@ async fn an_answer_that_nobody_has_read_is_still_there() {
     stream.cut();
     host.gates.open("a");
     // Its id is free: the answer is in the log.
-    while session.tool(1, "echo", json!({})).send().await.status == 400 {}
+    let finished = async { while session.tool(1, "echo", json!({})).send().await.status == 400 {} };
+    within("the end of the call", finished).await;
     host.restart().await;
     let messages = session.via(&host).resume(&priming).stream().await.messages().await;
     assert_eq!(messages.iter().map(said).collect::<Vec<_>>(), ["kept"]);

@@ -24,13 +24,14 @@ crate::on_every_store!(
     random_faults_lose_nothing_and_double_nothing,
 );
 
-struct Faulty {
-    host: Host,
-    faults: Faults,
+/// A host whose store fails on command.
+pub(crate) struct Faulty {
+    pub(crate) host: Host,
+    pub(crate) faults: Faults,
     _directory: TempDir,
 }
 
-async fn faulty(backing: Backing) -> Faulty {
+pub(crate) async fn faulty(backing: Backing) -> Faulty {
     let directory = TempDir::new().unwrap();
     let (store, faults): (Arc<dyn Store>, Faults) = match backing {
         Backing::Memory => wrap(MemoryStore::new(Rules::default())),

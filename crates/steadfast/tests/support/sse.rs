@@ -22,7 +22,7 @@ impl Frame {
         for line in
             String::from_utf8(raw.to_vec()).expect("a stream of text").lines().filter(|line| !line.is_empty())
         {
-            match line.split_once(": ").unwrap_or((line.trim_end_matches(':'), "")) {
+            match line.split_once(": ").unwrap_or_else(|| (line.trim_end_matches(':'), "")) {
                 ("id", value) => frame.id = Some(value.to_owned()),
                 ("event", value) => frame.event = Some(value.to_owned()),
                 ("retry", value) => frame.retry = Some(value.parse().expect("a number")),

@@ -2,7 +2,7 @@
 
 mod tally;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use steadfast_session::command::{FailNode, Sweep, Swept};
@@ -12,25 +12,23 @@ use steadfast_session::{
 
 use crate::error::StoreError;
 use crate::reply::Reply;
+use crate::sharded::{SessionMap, Sharded};
 use crate::signal::{Outlet, Subscriber};
 use crate::store::{Opened, Store, Usage, no_session};
 use tally::Tally;
-
-/// Sessions are spread over this many locks by the first byte of their random id.
-const SHARDS: usize = 64;
 
 /// The store for tests, for trying things out, and for servers whose sessions may end with them.
 #[derive(Debug)]
 pub struct MemoryStore {
     rules: Rules,
-    shards: Box<[Mutex<Shard>]>,
+    shards: Sharded<Shard>,
     tally: Mutex<Tally>,
     outlet: Outlet,
 }
 
 #[derive(Debug, Default)]
 struct Shard {
-    sessions: HashMap<SessionId, Slot>,
+    sessions: SessionMap<Slot>,
     /// When to look at which session again. Each session stands here at most once, under `Slot::due`.
     agenda: BTreeSet<(Time, SessionId)>,
     /// Reused from command to command.
@@ -45,22 +43,21 @@ struct Slot {
 
 impl MemoryStore {
     pub fn new(rules: Rules) -> Self {
-        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        Self { rules, shards, tally: Mutex::default(), outlet: Outlet::default() }
+        Self { rules, shards: Sharded::default(), tally: Mutex::default(), outlet: Outlet::default() }
     }
 
-    fn shard(&self, session: &SessionId) -> MutexGuard<'_, Shard> {
-        lock(&self.shards[usize::from(session.as_bytes()[0]) % SHARDS])
+    fn tally(&self) -> MutexGuard<'_, Tally> {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn open_now(&self, facts: Facts) -> Opened {
         let limits = &self.rules.limits;
         let facts = Arc::new(facts);
-        let mut shard = self.shard(&facts.id);
+        let mut shard = self.shards.of(&facts.id);
         if shard.sessions.contains_key(&facts.id) {
             return Opened::Taken;
         }
-        if let Err(limit) = lock(&self.tally).admit(&facts.principal, limits) {
+        if let Err(limit) = self.tally().admit(&facts.principal, limits) {
             return Opened::OverLimit(limit);
         }
         let session = Session::open(Arc::clone(&facts));
@@ -75,7 +72,7 @@ impl MemoryStore {
     }
 
     fn apply_now(&self, id: SessionId, command: Command, now: Time) -> Outcome {
-        let mut shard = self.shard(&id);
+        let mut shard = self.shards.of(&id);
         self.apply_in(&mut shard, id, command, now)
     }
 
@@ -85,7 +82,7 @@ impl MemoryStore {
         changes.clear();
         let outcome = slot.session.apply(command, now, &self.rules, changes);
         if changes.lifecycle.iter().any(|event| matches!(event, Lifecycle::Closed(_))) {
-            lock(&self.tally).release(&slot.session.facts().principal);
+            self.tally().release(&slot.session.facts().principal);
         }
         self.outlet.publish(slot.session.facts(), changes);
         // Earlier than agreed: look earlier. Later than agreed: the sweep will see, so that a busy session does
@@ -124,12 +121,6 @@ fn reschedule(agenda: &mut BTreeSet<(Time, SessionId)>, slot: &mut Slot, id: Ses
     slot.due = due;
 }
 
-/// A panic while a lock was held is a bug of ours; the tables behind it are changed by no code that can panic
-/// half way, so going on is better than failing every session of the shard.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Store for MemoryStore {
     fn rules(&self) -> &Rules {
         &self.rules
@@ -144,24 +135,24 @@ impl Store for MemoryStore {
     }
 
     fn read(&self, session: SessionId, stream: StreamNo, after: u64, budget: u64) -> Reply<Read> {
-        let shard = self.shard(&session);
+        let shard = self.shards.of(&session);
         let read = shard.sessions.get(&session).map(|slot| slot.session.read(stream, after, budget));
         Reply::ready(Ok(read.unwrap_or(Read::NoSession)))
     }
 
     fn facts(&self, session: SessionId) -> Reply<Option<Arc<Facts>>> {
-        let shard = self.shard(&session);
+        let shard = self.shards.of(&session);
         let slot = shard.sessions.get(&session).filter(|slot| slot.session.is_open());
         Reply::ready(Ok(slot.map(|slot| Arc::clone(slot.session.facts()))))
     }
 
     fn sweep(&self, now: Time, batch: usize) -> Reply<usize> {
         let mut swept = 0;
-        for shard in &self.shards {
+        for mut shard in self.shards.each() {
             if swept >= batch {
                 break;
             }
-            swept += self.sweep_shard(&mut lock(shard), now, batch - swept);
+            swept += self.sweep_shard(&mut shard, now, batch - swept);
         }
         Reply::ready(Ok(swept))
     }
@@ -176,8 +167,7 @@ impl Store for MemoryStore {
     }
 
     fn leave(&self, node: NodeId, now: Time) -> Reply<()> {
-        for shard in &self.shards {
-            let mut shard = lock(shard);
+        for mut shard in self.shards.each() {
             let ids: Vec<SessionId> = shard.sessions.keys().copied().collect();
             for id in ids {
                 let _ = self.apply_in(&mut shard, id, Command::FailNode(FailNode { node }), now);
@@ -193,9 +183,9 @@ impl Store for MemoryStore {
     fn usage(&self) -> Reply<Usage> {
         let bytes = self
             .shards
-            .iter()
-            .map(|shard| lock(shard).sessions.values().map(|slot| slot.session.bytes()).sum::<u64>())
+            .each()
+            .map(|shard| shard.sessions.values().map(|slot| slot.session.bytes()).sum::<u64>())
             .sum();
-        Reply::ready(Ok::<_, StoreError>(Usage { sessions: lock(&self.tally).sessions(), bytes }))
+        Reply::ready(Ok::<_, StoreError>(Usage { sessions: self.tally().sessions(), bytes }))
     }
 }

@@ -202,6 +202,7 @@ pub(super) fn remove(sql: &mut WriterSql<'_>, slot: &mut Slot) -> rusqlite::Resu
         &mut sql.remove_session,
         &mut sql.remove_meta,
         &mut sql.remove_streams,
+        &mut sql.remove_events,
         &mut sql.remove_calls,
         &mut sql.remove_asks,
         &mut sql.remove_state,

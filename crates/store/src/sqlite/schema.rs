@@ -24,7 +24,7 @@ const CHECKPOINT_PAGES: i64 = 8192;
 const LOG_BYTES: i64 = 64 << 20;
 
 /// Memory for pages, in KiB, of the writer and of a reader.
-const WRITER_CACHE_KIB: i64 = 8 << 10;
+const WRITER_CACHE_KIB: i64 = 4 << 10;
 const READER_CACHE_KIB: i64 = 2 << 10;
 
 /// Opens the connection that writes, and makes the tables if the file is new.

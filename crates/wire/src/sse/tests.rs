@@ -200,7 +200,7 @@ fn frames() {
         write(&mut out);
         String::from_utf8(out.to_vec()).unwrap()
     }
-    assert_eq!(frame(|out| encode::event(out, 7, b"{}")), "event: message\nid: 7\ndata: {}\n\n");
+    assert_eq!(frame(|out| encode::event(out, "7", b"{}")), "event: message\nid: 7\ndata: {}\n\n");
     assert_eq!(frame(|out| encode::event_without_id(out, b"{}")), "event: message\ndata: {}\n\n");
     assert_eq!(
         frame(|out| encode::event_without_id(out, b"a\r\nb\rc\n")),

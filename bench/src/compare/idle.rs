@@ -1,0 +1,241 @@
+//! What an idle session costs: resident memory of a server before and after it was given many of them.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use super::peer::{Peer, Running};
+use crate::Error;
+use crate::load;
+use crate::load::target::{Connection, Target};
+
+#[derive(Debug, Args)]
+pub(crate) struct Idle {
+    /// Sessions of each steadfast server.
+    #[arg(long, default_value_t = 100_000)]
+    sessions: usize,
+    /// Sessions of rmcp, which costs so much more for each that fewer are enough to see it.
+    #[arg(long, default_value_t = 3_000)]
+    rmcp_sessions: usize,
+    /// Connections over which sessions are opened. They stay open.
+    #[arg(long, default_value_t = 16)]
+    connections: usize,
+    /// Worker threads of each server.
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    /// Seconds after the last request before a server counts as idle. steadfast lets go of what it keeps at
+    /// hand for a session after 30 s.
+    #[arg(long, default_value_t = 35)]
+    settle: u64,
+    /// The longest wait, in seconds, for memory to stop falling.
+    #[arg(long, default_value_t = 120)]
+    patience: u64,
+}
+
+/// The peer that ratios refer to.
+const BASELINE: &str = "rmcp";
+/// How long memory must not have fallen.
+const STEADY: Duration = Duration::from_secs(5);
+/// How often there is a word about it.
+const TICK: Duration = Duration::from_secs(2);
+
+/// A peer, how many sessions it gets, and what each may cost.
+struct Trial {
+    peer: Peer,
+    sessions: usize,
+    target: Option<u64>,
+}
+
+struct Outcome {
+    name: &'static str,
+    sessions: usize,
+    target: Option<u64>,
+    resident: Resident,
+}
+
+/// Bytes before the first session, with half of them open, and with all.
+struct Resident {
+    before: u64,
+    half: u64,
+    after: u64,
+}
+
+pub(super) fn run(options: &Idle) -> Result<(), Error> {
+    if options.sessions == 0 || options.rmcp_sessions == 0 || options.connections == 0 {
+        return Err("at least one session and one connection, please".into());
+    }
+    let mut outcomes = Vec::new();
+    for trial in trials(options) {
+        let (name, sessions, target) = (trial.peer.name, trial.sessions, trial.target);
+        let running = trial.peer.start()?;
+        let resident = load::runtime(1)?.block_on(fill(name, &running, sessions, options))?;
+        outcomes.push(Outcome { name, sessions, target, resident });
+    }
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(table(&outcomes).as_bytes())?;
+    writeln!(stdout, "{}", json(&outcomes))?;
+    Ok(())
+}
+
+fn trials(options: &Idle) -> Vec<Trial> {
+    let threads = options.threads.to_string();
+    let steadfast = |name, store, target| Trial {
+        peer: Peer::new(name, &["steadfast", "--store", store, "--threads", &threads]),
+        sessions: options.sessions,
+        target: Some(target),
+    };
+    vec![
+        Trial {
+            peer: Peer::new(BASELINE, &["rmcp", "--threads", &threads]),
+            sessions: options.rmcp_sessions,
+            target: None,
+        },
+        steadfast("steadfast memory", "memory:", 2048),
+        steadfast("steadfast sqlite", "sqlite:sessions.db", 200),
+    ]
+}
+
+/// Opens the sessions in two halves, each time waiting until nothing moves.
+async fn fill(name: &str, running: &Running, sessions: usize, options: &Idle) -> Result<Resident, Error> {
+    let target = Target::parse(running.url())?;
+    let mut connections = Vec::new();
+    for _ in 0..options.connections {
+        let mut connection = Connection::open(&target).await?;
+        // One uncounted session each, so that what the server makes once is there before the first look.
+        target.open_session_over(&mut connection).await?;
+        connections.push(connection);
+    }
+    let before = running.resident()?;
+    let connections = open(name, running, &target, connections, sessions / 2).await?;
+    let half = settle(name, running, options).await?;
+    let connections = open(name, running, &target, connections, sessions - sessions / 2).await?;
+    let after = settle(name, running, options).await?;
+    // Open until now: a connection is no part of a session.
+    drop(connections);
+    Ok(Resident { before, half, after })
+}
+
+/// Opens so many sessions over these connections, and gives the connections back.
+async fn open(
+    name: &str,
+    running: &Running,
+    target: &Target,
+    connections: Vec<Connection>,
+    sessions: usize,
+) -> Result<Vec<Connection>, Error> {
+    let begun = Arc::new(AtomicUsize::new(0));
+    let mut workers = JoinSet::new();
+    for mut connection in connections {
+        let (target, begun) = (target.clone(), Arc::clone(&begun));
+        workers.spawn(async move {
+            while begun.fetch_add(1, Ordering::Relaxed) < sessions {
+                target.open_session_over(&mut connection).await?;
+            }
+            Ok::<_, Error>(connection)
+        });
+    }
+    let mut connections = Vec::new();
+    let mut tick = tokio::time::interval(TICK);
+    while !workers.is_empty() {
+        tokio::select! {
+            Some(done) = workers.join_next() => connections.push(done??),
+            _ = tick.tick() => {
+                let begun = begun.load(Ordering::Relaxed).min(sessions);
+                eprintln!("{name}: {begun} of {sessions} sessions, {} resident", mib(running.resident()?));
+            }
+        }
+    }
+    Ok(connections)
+}
+
+/// Waits until the server has been idle for long enough and its memory has stopped falling.
+async fn settle(name: &str, running: &Running, options: &Idle) -> Result<u64, Error> {
+    let start = Instant::now();
+    let (mut least, mut least_at) = (running.resident()?, start);
+    loop {
+        sleep(TICK).await;
+        let (now, resident) = (Instant::now(), running.resident()?);
+        // Less by a page or two is no news.
+        if resident + (64 << 10) < least {
+            (least, least_at) = (resident, now);
+        }
+        let idle_for = (now - start).as_secs();
+        eprintln!("{name}: idle for {idle_for} s, {} resident", mib(resident));
+        if idle_for >= options.settle && now - least_at >= STEADY || idle_for >= options.patience {
+            return Ok(resident);
+        }
+    }
+}
+
+fn table(outcomes: &[Outcome]) -> String {
+    let mut text = format!(
+        "{:<18} {:>8} {:>11} {:>11} {:>14} {:>7} {:>5} {:>9} {:>11}\n",
+        "server", "sessions", "before", "after", "bytes/session", "target", "met", "ratio", "each more"
+    );
+    for outcome in outcomes {
+        let Outcome { name, sessions, target, resident } = outcome;
+        let target = target.map_or_else(|| "-".to_owned(), |target| format!("{target}"));
+        let met = outcome.met().map_or("-", |met| if met { "yes" } else { "NO" });
+        let ratio = ratio(outcomes, outcome).map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.4}x"));
+        // Writing to a String does not fail.
+        let _ = writeln!(
+            text,
+            "{name:<18} {sessions:>8} {:>11} {:>11} {:>14.0} {target:>7} {met:>5} {ratio:>9} {:>11.0}",
+            mib(resident.before),
+            mib(resident.after),
+            outcome.bytes_per_session(),
+            outcome.bytes_for_one_more()
+        );
+    }
+    text
+}
+
+fn json(outcomes: &[Outcome]) -> String {
+    let row = |outcome: &Outcome| {
+        json!({
+            "server": outcome.name,
+            "sessions": outcome.sessions,
+            "bytes_per_session": outcome.bytes_per_session(),
+            "bytes_for_one_more": outcome.bytes_for_one_more(),
+            "target_bytes": outcome.target,
+            "met": outcome.met(),
+            "ratio": ratio(outcomes, outcome),
+        })
+    };
+    let results: Vec<_> = outcomes.iter().map(row).collect();
+    json!({ "bench": "idle", "baseline": BASELINE, "results": results }).to_string()
+}
+
+impl Outcome {
+    fn bytes_per_session(&self) -> f64 {
+        self.resident.after.saturating_sub(self.resident.before) as f64 / self.sessions as f64
+    }
+
+    /// The same of the second half alone: by then caches of a fixed size are full, so what remains grows with the
+    /// number of sessions.
+    fn bytes_for_one_more(&self) -> f64 {
+        let added = self.sessions - self.sessions / 2;
+        self.resident.after.saturating_sub(self.resident.half) as f64 / added as f64
+    }
+
+    fn met(&self) -> Option<bool> {
+        self.target.map(|target| self.bytes_per_session() <= target as f64)
+    }
+}
+
+/// What a session costs here over what it costs the baseline.
+fn ratio(outcomes: &[Outcome], outcome: &Outcome) -> Option<f64> {
+    let baseline = outcomes.iter().find(|other| other.name == BASELINE)?.bytes_per_session();
+    (baseline > 0.0).then(|| outcome.bytes_per_session() / baseline)
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}

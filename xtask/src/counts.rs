@@ -1,0 +1,230 @@
+//! Instruction counts as a gate: the steps of a call, counted by valgrind and compared with what they took before.
+//!
+//! The program that is counted is `bench/benches/counts.rs`, built with the release profile. Its counts are the
+//! same in every run and on every machine with the same compiler and the same kind of processor.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+
+/// What the program can be asked to do, each so often.
+const NAMES: &[&str] = &["parse", "begin", "append", "finish", "encode"];
+const TIMES: u64 = 1000;
+
+/// How many per cent more than before are no regression.
+const TOLERANCE: f64 = 3.0;
+
+const BASELINE: &str = "bench/counts.json";
+
+/// Instructions by name, and what they were counted with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Counts {
+    /// As in `rustc --version`.
+    compiler: String,
+    /// Another one has other instructions.
+    architecture: String,
+    instructions: BTreeMap<String, u64>,
+}
+
+/// `cargo xtask counts`.
+pub(crate) fn command(root: &Path, options: &[&str], out: &mut dyn Write) -> Result<(), Failure> {
+    let accept = match options {
+        [] => false,
+        ["--accept"] => true,
+        [unknown, ..] => return Err(Failure::Usage(format!("`counts` takes --accept, not `{unknown}`"))),
+    };
+    out.flush()?;
+    let counts = count(root)?;
+    let file = root.join(BASELINE);
+    if accept {
+        fs::write(&file, counts.to_json())?;
+        return Ok(writeln!(out, "{}written to {BASELINE}", counts.table())?);
+    }
+    let text = fs::read_to_string(&file).map_err(|error| {
+        Failure::Broken(format!("cannot read {BASELINE}: {error}. `cargo xtask counts --accept` writes it"))
+    })?;
+    let baseline = Counts::from_json(&text).ok_or_else(|| {
+        Failure::Broken(format!("{BASELINE} is not what `cargo xtask counts --accept` writes"))
+    })?;
+    let verdict = compare(&baseline, &counts);
+    out.write_all(verdict.text.as_bytes())?;
+    if verdict.passed { Ok(()) } else { Err(Failure::Reported) }
+}
+
+#[derive(Debug)]
+struct Verdict {
+    text: String,
+    passed: bool,
+}
+
+fn compare(baseline: &Counts, counts: &Counts) -> Verdict {
+    if baseline.architecture != counts.architecture {
+        let (ours, theirs) = (&counts.architecture, &baseline.architecture);
+        let text = format!("{}not compared: this is {ours}, {BASELINE} is of {theirs}\n", counts.table());
+        return Verdict { text, passed: true };
+    }
+    let (mut text, mut passed, mut better) = (String::new(), true, false);
+    for (name, now) in &counts.instructions {
+        // Writing to a String does not fail, here and below.
+        let _ = match baseline.instructions.get(name) {
+            Some(before) => {
+                let change = (*now as f64 / *before as f64 - 1.0) * 100.0;
+                let word = if change > TOLERANCE {
+                    passed = false;
+                    "WORSE"
+                } else if change < -TOLERANCE {
+                    better = true;
+                    "better"
+                } else {
+                    "ok"
+                };
+                writeln!(text, "{name:<8} {before:>8} -> {now:>8}  {change:>+7.2} %  {word}")
+            }
+            None => {
+                passed = false;
+                writeln!(text, "{name:<8} {:>8} -> {now:>8}  is not in {BASELINE}", "-")
+            }
+        };
+    }
+    if !passed || better {
+        text.push_str("If that is as it should be, run `cargo xtask counts --accept` and commit the file.\n");
+    }
+    if baseline.compiler != counts.compiler {
+        let (ours, theirs) = (&counts.compiler, &baseline.compiler);
+        let _ = writeln!(text, "Counted with {ours}; {BASELINE} with {theirs}, which may be the reason.");
+    }
+    Verdict { text, passed }
+}
+
+impl Counts {
+    fn to_json(&self) -> String {
+        let Self { compiler, architecture, instructions } = self;
+        let value =
+            json!({ "architecture": architecture, "compiler": compiler, "instructions": instructions });
+        format!("{value:#}\n")
+    }
+
+    fn from_json(text: &str) -> Option<Self> {
+        let value: Value = serde_json::from_str(text).ok()?;
+        let instructions = value["instructions"].as_object()?;
+        Some(Self {
+            compiler: value["compiler"].as_str()?.to_owned(),
+            architecture: value["architecture"].as_str()?.to_owned(),
+            instructions: instructions
+                .iter()
+                .map(|(name, count)| Some((name.clone(), count.as_u64()?)))
+                .collect::<Option<_>>()?,
+        })
+    }
+
+    fn table(&self) -> String {
+        let row = |(name, count): (&String, &u64)| format!("{name:<8} {count:>8} instructions\n");
+        self.instructions.iter().map(row).collect()
+    }
+}
+
+fn count(root: &Path) -> Result<Counts, Failure> {
+    let program = build(root)?;
+    let folder = crate::target()?.join("xtask");
+    fs::create_dir_all(&folder)?;
+    let mut instructions = BTreeMap::new();
+    for name in NAMES {
+        let report = folder.join(format!("counts-{name}.out"));
+        let mut valgrind = Command::new("valgrind");
+        valgrind
+            .args(["--quiet", "--tool=callgrind", "--collect-atstart=no"])
+            .arg("--toggle-collect=*counted_*")
+            .arg(format!("--callgrind-out-file={}", report.display()))
+            .arg(&program)
+            .arg(name);
+        output(&mut valgrind)?;
+        let text = fs::read_to_string(&report)?;
+        let total = total(&text).ok_or_else(|| {
+            Failure::Broken(format!("valgrind has counted nothing of {name}; see {}", report.display()))
+        })?;
+        instructions.insert((*name).to_owned(), total / TIMES);
+    }
+    let compiler = output(Command::new("rustc").arg("--version").current_dir(root))?;
+    let architecture = std::env::consts::ARCH.to_owned();
+    Ok(Counts { compiler: compiler.trim().to_owned(), architecture, instructions })
+}
+
+/// Builds the program that is counted, and says where it is.
+fn build(root: &Path) -> Result<PathBuf, Failure> {
+    let arguments = ["build", "--release", "--locked", "--package", "steadfast-bench", "--bench", "counts"];
+    let mut cargo = Command::new("cargo");
+    let messages =
+        output(cargo.args(arguments).arg("--message-format=json-render-diagnostics").current_dir(root))?;
+    let program = messages.lines().find_map(|line| {
+        let message: Value = serde_json::from_str(line).ok()?;
+        let is_ours = message["target"]["name"] == "counts";
+        is_ours.then(|| message["executable"].as_str().map(PathBuf::from)).flatten()
+    });
+    program.ok_or_else(|| Failure::Broken("cargo has built no `counts`".to_owned()))
+}
+
+/// What a command prints. Its errors go where ours go.
+fn output(command: &mut Command) -> Result<String, Failure> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command.stderr(Stdio::inherit()).output();
+    let output = output.map_err(|error| Failure::Broken(format!("cannot start `{program}`: {error}")))?;
+    if !output.status.success() {
+        return Err(Failure::Broken(format!("`{program}` failed: {}", output.status)));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The sum in a report of callgrind. None if nothing was counted.
+fn total(report: &str) -> Option<u64> {
+    let totals = report.lines().find_map(|line| line.strip_prefix("totals: "))?;
+    totals.trim().parse().ok().filter(|total| *total > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(compiler: &str, architecture: &str, parse: u64) -> Counts {
+        let instructions = BTreeMap::from([("parse".to_owned(), parse)]);
+        Counts { compiler: compiler.to_owned(), architecture: architecture.to_owned(), instructions }
+    }
+
+    fn check(before: &Counts, now: &Counts, passed: bool, says: &str) {
+        let verdict = compare(before, now);
+        assert_eq!(verdict.passed, passed, "{}", verdict.text);
+        assert!(verdict.text.contains(says), "{}", verdict.text);
+    }
+
+    #[test]
+    fn more_instructions_fail_and_fewer_are_welcome() {
+        let before = counts("a", "x", 1000);
+        check(&before, &counts("a", "x", 1030), true, "ok\n");
+        check(&before, &counts("a", "x", 1031), false, "WORSE\nIf that is as it should be");
+        check(&before, &counts("b", "x", 1031), false, "which may be the reason");
+        check(&before, &counts("a", "x", 960), true, "better\nIf that is as it should be");
+        check(&before, &counts("a", "y", 9999), true, "not compared");
+        let unknown = Counts { instructions: BTreeMap::new(), ..before.clone() };
+        check(&unknown, &before, false, "is not in bench/counts.json");
+    }
+
+    #[test]
+    fn the_baseline_survives_its_file() {
+        let counts = counts("rustc 1", "x86_64", 7);
+        assert_eq!(Counts::from_json(&counts.to_json()), Some(counts));
+        assert_eq!(Counts::from_json("{}"), None);
+    }
+
+    #[test]
+    fn totals_are_found() {
+        assert_eq!(total("version: 1\nsummary: 5\nfn=(1)\ntotals: 5\n"), Some(5));
+        assert_eq!(total("totals: 0\n"), None);
+        assert_eq!(total("version: 1\n"), None);
+    }
+}
