@@ -1,5 +1,6 @@
 //! `steadfast-bench`: servers to measure, a load generator to measure them with, and comparisons that run
 //! several servers in turn on the same cores and print the ratios.
+#![forbid(unsafe_code)]
 
 mod compare;
 mod load;

@@ -27,6 +27,9 @@ pub(crate) struct Idle {
     /// Connections over which sessions are opened. They stay open.
     #[arg(long, default_value_t = 16)]
     connections: usize,
+    /// Measure only servers whose names contain this. There are no ratios without rmcp.
+    #[arg(long, default_value = "")]
+    only: String,
     /// Worker threads of each server.
     #[arg(long, default_value_t = 2)]
     threads: usize,
@@ -57,13 +60,7 @@ struct Outcome {
     name: &'static str,
     sessions: usize,
     target: Option<u64>,
-    resident: Resident,
-}
-
-/// Bytes before the first session, with half of them open, and with all.
-struct Resident {
     before: u64,
-    half: u64,
     after: u64,
 }
 
@@ -72,11 +69,11 @@ pub(super) fn run(options: &Idle) -> Result<(), Error> {
         return Err("at least one session and one connection, please".into());
     }
     let mut outcomes = Vec::new();
-    for trial in trials(options) {
+    for trial in trials(options).into_iter().filter(|trial| trial.peer.name.contains(&options.only)) {
         let (name, sessions, target) = (trial.peer.name, trial.sessions, trial.target);
         let running = trial.peer.start()?;
-        let resident = load::runtime(1)?.block_on(fill(name, &running, sessions, options))?;
-        outcomes.push(Outcome { name, sessions, target, resident });
+        let (before, after) = load::runtime(1)?.block_on(fill(name, &running, sessions, options))?;
+        outcomes.push(Outcome { name, sessions, target, before, after });
     }
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(table(&outcomes).as_bytes())?;
@@ -102,8 +99,8 @@ fn trials(options: &Idle) -> Vec<Trial> {
     ]
 }
 
-/// Opens the sessions in two halves, each time waiting until nothing moves.
-async fn fill(name: &str, running: &Running, sessions: usize, options: &Idle) -> Result<Resident, Error> {
+/// Opens the sessions and waits until nothing moves. Resident bytes before and after.
+async fn fill(name: &str, running: &Running, sessions: usize, options: &Idle) -> Result<(u64, u64), Error> {
     let target = Target::parse(running.url())?;
     let mut connections = Vec::new();
     for _ in 0..options.connections {
@@ -113,13 +110,11 @@ async fn fill(name: &str, running: &Running, sessions: usize, options: &Idle) ->
         connections.push(connection);
     }
     let before = running.resident()?;
-    let connections = open(name, running, &target, connections, sessions / 2).await?;
-    let half = settle(name, running, options).await?;
-    let connections = open(name, running, &target, connections, sessions - sessions / 2).await?;
+    let connections = open(name, running, &target, connections, sessions).await?;
     let after = settle(name, running, options).await?;
     // Open until now: a connection is no part of a session.
     drop(connections);
-    Ok(Resident { before, half, after })
+    Ok((before, after))
 }
 
 /// Opens so many sessions over these connections, and gives the connections back.
@@ -176,22 +171,21 @@ async fn settle(name: &str, running: &Running, options: &Idle) -> Result<u64, Er
 
 fn table(outcomes: &[Outcome]) -> String {
     let mut text = format!(
-        "{:<18} {:>8} {:>11} {:>11} {:>14} {:>7} {:>5} {:>9} {:>11}\n",
-        "server", "sessions", "before", "after", "bytes/session", "target", "met", "ratio", "each more"
+        "{:<18} {:>8} {:>11} {:>11} {:>14} {:>7} {:>5} {:>9}\n",
+        "server", "sessions", "before", "after", "bytes/session", "target", "met", "ratio"
     );
     for outcome in outcomes {
-        let Outcome { name, sessions, target, resident } = outcome;
+        let Outcome { name, sessions, target, before, after } = outcome;
         let target = target.map_or_else(|| "-".to_owned(), |target| format!("{target}"));
         let met = outcome.met().map_or("-", |met| if met { "yes" } else { "NO" });
         let ratio = ratio(outcomes, outcome).map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.4}x"));
         // Writing to a String does not fail.
         let _ = writeln!(
             text,
-            "{name:<18} {sessions:>8} {:>11} {:>11} {:>14.0} {target:>7} {met:>5} {ratio:>9} {:>11.0}",
-            mib(resident.before),
-            mib(resident.after),
-            outcome.bytes_per_session(),
-            outcome.bytes_for_one_more()
+            "{name:<18} {sessions:>8} {:>11} {:>11} {:>14.0} {target:>7} {met:>5} {ratio:>9}",
+            mib(*before),
+            mib(*after),
+            outcome.bytes_per_session()
         );
     }
     text
@@ -203,7 +197,6 @@ fn json(outcomes: &[Outcome]) -> String {
             "server": outcome.name,
             "sessions": outcome.sessions,
             "bytes_per_session": outcome.bytes_per_session(),
-            "bytes_for_one_more": outcome.bytes_for_one_more(),
             "target_bytes": outcome.target,
             "met": outcome.met(),
             "ratio": ratio(outcomes, outcome),
@@ -215,14 +208,7 @@ fn json(outcomes: &[Outcome]) -> String {
 
 impl Outcome {
     fn bytes_per_session(&self) -> f64 {
-        self.resident.after.saturating_sub(self.resident.before) as f64 / self.sessions as f64
-    }
-
-    /// The same of the second half alone: by then caches of a fixed size are full, so what remains grows with the
-    /// number of sessions.
-    fn bytes_for_one_more(&self) -> f64 {
-        let added = self.sessions - self.sessions / 2;
-        self.resident.after.saturating_sub(self.resident.half) as f64 / added as f64
+        self.after.saturating_sub(self.before) as f64 / self.sessions as f64
     }
 
     fn met(&self) -> Option<bool> {
