@@ -43,6 +43,8 @@ fn peers(threads: usize) -> Vec<Peer> {
         Peer::new(BASELINE, &["rmcp", "--threads", &threads]),
         steadfast("steadfast memory", "memory:"),
         steadfast("steadfast sqlite", "sqlite:sessions.db"),
+        // What a handler gets that declares that it sends nothing but answers, as this one does.
+        Peer::new("steadfast silent", &["steadfast", "--silent", "--threads", &threads]),
     ];
     if serve::nginx::is_installed() {
         peers.push(Peer { constant: true, ..Peer::new("nginx", &["nginx"]) });

@@ -28,6 +28,9 @@ pub(crate) enum Target {
         /// Where sessions are kept.
         #[arg(long, default_value = "memory:")]
         store: steadfast::StoreUrl,
+        /// Declare that the handler sends nothing but answers.
+        #[arg(long)]
+        silent: bool,
     },
     /// steadfast with a tool that fills the stream of its call, and with room for long streams.
     Replay {
@@ -58,8 +61,9 @@ pub(crate) fn run(target: Target) -> Result<(), Error> {
             accept::serve(listener, StreamableHttpService::new(|| Ok(Tiny), sessions, Default::default()))
                 .await
         }),
-        Target::Steadfast { common, store } => on_runtime(&common, async |listener| {
-            let server = steadfast::Server::builder(|| Tiny).store(store).start().await?;
+        Target::Steadfast { common, store, silent } => on_runtime(&common, async |listener| {
+            let builder = steadfast::Server::builder(|| Tiny).store(store);
+            let server = if silent { builder.silent_handler() } else { builder }.start().await?;
             accept::serve(listener, server.service()).await;
             Ok(())
         })?,

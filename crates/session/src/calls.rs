@@ -215,7 +215,7 @@ impl Session {
             }
         };
         if let StreamKind::Post { open } = &mut self.streams.get_mut(&call.stream)?.kind {
-            *open -= 1;
+            *open = open.saturating_sub(1);
             if *open == 0 {
                 self.end_stream(call.stream, now, changes);
             }

@@ -13,7 +13,7 @@ use steadfast_engine::{
 use steadfast_http::{Config, Denied, Endpoint, Hosts, Origins, ResponseMode};
 use steadfast_store::{Store, StoreError};
 
-use crate::adapter::{HandlerBackend, HandlerPer};
+use crate::adapter::{HandlerBackend, HandlerPer, Speech};
 use crate::server::Server;
 use crate::store_url::{Durability, StoreUrl};
 
@@ -21,6 +21,7 @@ use crate::store_url::{Durability, StoreUrl};
 pub struct Builder<H> {
     factory: Box<dyn Fn() -> H + Send + Sync>,
     per: HandlerPer,
+    speech: Speech,
     place: Place,
     durability: Durability,
     rules: Rules,
@@ -48,6 +49,7 @@ impl<H: ServerHandler> Builder<H> {
         Self {
             factory: Box::new(factory),
             per: HandlerPer::default(),
+            speech: Speech::default(),
             place: Place::Url(StoreUrl::Memory),
             durability: Durability::default(),
             rules: Rules::default(),
@@ -81,6 +83,14 @@ impl<H: ServerHandler> Builder<H> {
     /// One handler value for all sessions, for handlers that keep nothing in their fields.
     pub fn stateless_handler(mut self) -> Self {
         self.per = HandlerPer::Process;
+        self
+    }
+
+    /// The handler sends nothing but its answers: no progress, no log messages, no requests. Then calls need no line
+    /// to the client of their own, which makes each a good deal cheaper. What the handler sends all the same is
+    /// refused with an error.
+    pub fn silent_handler(mut self) -> Self {
+        self.speech = Speech::Silent;
         self
     }
 
@@ -207,7 +217,7 @@ impl<H: ServerHandler> Builder<H> {
             Place::Url(url) => url.open(self.rules, self.durability)?,
             Place::Given(store) => store,
         };
-        let backend = Arc::new(HandlerBackend::new(self.factory, self.per));
+        let backend = Arc::new(HandlerBackend::new(self.factory, self.per, self.speech));
         let engine =
             Engine::start(store, backend, self.clock, self.entropy, self.options, self.listeners).await?;
         Ok(Server::new(Endpoint::new(engine, self.config)))

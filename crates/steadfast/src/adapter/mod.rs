@@ -9,13 +9,13 @@ pub(crate) mod outgoing;
 mod peer;
 mod values;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use rmcp::model::{
     ClientRequest, InitializeRequestParams, ProtocolVersion, RequestId as RmcpId, ServerResult,
 };
-use rmcp::service::{RequestContext, RoleServer, Service};
+use rmcp::service::{RequestContext, RoleServer, RunningService, Service};
 use rmcp::{ErrorData, ServerHandler};
 use steadfast_engine::backend::BoxFuture;
 use steadfast_engine::{Backend, CallHandle, Facts, Incoming, SessionHandle, Welcome};
@@ -29,11 +29,34 @@ pub(crate) use values::{HandlerPer, Values};
 /// Answers calls with rmcp handlers.
 pub(crate) struct HandlerBackend<H> {
     values: Arc<Values<H>>,
+    speech: Speech,
+}
+
+/// Whether handlers send anything but their answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Speech {
+    /// They may: each call gets a line of its own.
+    #[default]
+    Free,
+    /// They do not: the calls of a session share a line that leads nowhere.
+    Silent,
+}
+
+/// What is kept of a session while it is busy.
+struct Busy {
+    client: Result<InitializeRequestParams, ErrorObject>,
+    mute: OnceLock<RunningService<RoleServer, Mute>>,
+}
+
+impl Busy {
+    fn new(facts: &Facts) -> Self {
+        Self { client: peer_info(facts), mute: OnceLock::new() }
+    }
 }
 
 impl<H: ServerHandler> HandlerBackend<H> {
-    pub(crate) fn new(factory: Box<dyn Fn() -> H + Send + Sync>, per: HandlerPer) -> Self {
-        Self { values: Arc::new(Values::new(factory, per)) }
+    pub(crate) fn new(factory: Box<dyn Fn() -> H + Send + Sync>, per: HandlerPer, speech: Speech) -> Self {
+        Self { values: Arc::new(Values::new(factory, per)), speech }
     }
 }
 
@@ -52,21 +75,28 @@ impl<H: ServerHandler> Backend for HandlerBackend<H> {
 
     fn call(&self, call: CallHandle, request: Incoming) -> BoxFuture<Result<Bytes, ErrorObject>> {
         let session = call.session();
-        let handler = self.values.get(session.facts().id);
+        let (handler, speech) = (self.values.get(session.facts().id), self.speech);
         Box::pin(async move {
             let id = rmcp_id(call.id());
-            let (request, mut context) = incoming::request(request, |meta, mut extensions, parts| {
-                extensions.insert(parts);
-                extensions.insert(Session::new(session.clone()));
-                (meta, extensions)
-            })?;
-            let client = Result::clone(&call.keepsake(peer_info))?;
-            let line = open_line(Line::Call(call.clone()), client, Mute);
-            let (meta, extensions) = std::mem::take(&mut context);
+            let (request, meta, parts) = incoming::request(request)?;
+            let busy = call.keepsake(Busy::new);
+            let client = || busy.client.clone();
+            let own_line;
+            let line = match speech {
+                Speech::Free => {
+                    own_line = open_line(Line::Call(call.clone()), client()?, Mute);
+                    &own_line
+                }
+                Speech::Silent => {
+                    let client = client()?;
+                    busy.mute.get_or_init(|| open_line(Line::Nowhere, client, Mute))
+                }
+            };
             let mut context = RequestContext::new(id, line.peer().clone());
             context.ct = call.cancelled().clone();
             context.meta = meta;
-            context.extensions = extensions;
+            context.extensions.insert(parts);
+            context.extensions.insert(Session::new(session));
             answer(&*handler, request, context).await
         })
     }

@@ -26,7 +26,8 @@ pub(super) enum Line {
     Call(CallHandle),
     /// To a standalone stream of a session.
     Session(SessionHandle),
-    /// `initialize` is answered before there is a session: nothing can be sent yet.
+    /// Nothing can be sent: `initialize` is answered before there is a session, and a silent handler has said that it
+    /// does not want to.
     Nowhere,
 }
 
@@ -118,8 +119,8 @@ impl<H: ServerHandler> Service<RoleServer> for Once<H> {
 pub(super) enum LineError {
     #[error(transparent)]
     Refused(#[from] Refusal),
-    #[error("nothing can be sent before the session is open")]
-    NotOpenYet,
+    #[error("nothing can be sent before the session is open, nor by a handler that was declared silent")]
+    LeadsNowhere,
 }
 
 struct LineTransport {
@@ -169,7 +170,7 @@ impl LineTransport {
             let answer = match line {
                 Line::Call(call) => call.ask(rest).await.map_err(LineError::from),
                 Line::Session(session) => session.ask(rest).await.map_err(LineError::from),
-                Line::Nowhere => Err(LineError::NotOpenYet),
+                Line::Nowhere => Err(LineError::LeadsNowhere),
             };
             inbox.put(as_rmcp(id, answer));
         });
@@ -218,7 +219,7 @@ impl Transport<RoleServer> for LineTransport {
         async move {
             match sent {
                 Some(sent) => Ok(sent.await?),
-                None => Err(LineError::NotOpenYet),
+                None => Err(LineError::LeadsNowhere),
             }
         }
     }

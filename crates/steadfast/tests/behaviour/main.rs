@@ -9,6 +9,7 @@ mod concurrent_calls;
 mod duplicate_ids;
 mod endings;
 mod expiry;
+mod handlers;
 mod hang_ups;
 mod lifecycle;
 mod races;
