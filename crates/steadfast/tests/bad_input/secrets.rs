@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::json;
 use tracing::field::{Field, Visit};
@@ -92,10 +93,16 @@ async fn live_and_die(backing: Backing) -> String {
 async fn ids_are_in_no_debug_output() {
     let heard = Arc::new(Mutex::new(String::new()));
     let ear = Arc::clone(&heard);
+    let closed = Arc::new(tokio::sync::Notify::new());
+    let told = Arc::clone(&closed);
     let host = Host::start(Backing::Memory, move |builder| {
         let (ear, eye) = (Arc::clone(&ear), Arc::clone(&ear));
+        let told = Arc::clone(&told);
         let builder = builder.on_session_event(move |event| {
             let _ = write!(ear.lock().expect("nobody panics here"), "{event:?}");
+            if let steadfast::SessionEventKind::Closed(_) = event.kind {
+                told.notify_one();
+            }
         });
         // Users' code gets the head of each request, and may well print it.
         builder.principal(move |parts| {
@@ -114,7 +121,11 @@ async fn ids_are_in_no_debug_output() {
     let mut shown =
         format!("{server:?} {handle:?} {:?} {endpoint:?} {live:?} {response:?}", session.session_id());
     session.delete().send().await;
-    host.heard.once(&session, steadfast::SessionEventKind::Closed(steadfast::CloseReason::Deleted)).await;
+    // Each listener hears on a thread of its own, so it is this one that has to say when it has.
+    tokio::time::timeout(Duration::from_secs(10), closed)
+        .await
+        .expect("in time")
+        .expect("it hears of the end");
     shown.push_str(&heard.lock().expect("nobody panics here"));
     assert!(shown.contains("mcp-session-id") && shown.contains("Closed"), "both were seen");
     assert!(!shown.contains(&session.id), "{}", around(&shown, &session.id));
