@@ -101,6 +101,10 @@ impl Engine {
     /// this returns, without a task of its own.
     pub async fn run(&self, mut call: BegunCall, request: Incoming) {
         let Some(call) = call.0.take() else { return };
+        if call.running.cancel.is_cancelled() {
+            // Answered, cancelled or lost before it was started: whoever did that has seen to its client.
+            return;
+        }
         self.running.fetch_add(1, Ordering::AcqRel);
         let mut work: Pin<Box<dyn Future<Output = ()> + Send>> =
             Box::pin(self.arc().run_to_end(call, request));
@@ -111,7 +115,8 @@ impl Engine {
     }
 
     async fn run_to_end(self: Arc<Self>, call: CallHandle, request: Incoming) {
-        let work = catch_panic(self.backend().call(call.clone(), request));
+        // Inside the guard from the first step on: a backend may run the user's code before it gives a future.
+        let work = catch_panic(async { self.backend().call(call.clone(), request).await });
         let answer = match unless_cancelled(work, &call.running.cancel).await {
             Some(answer) => answer.and_then(|answer| answer),
             None => Err(ErrorObject::internal("cancelled", "The call was cancelled.", true)),

@@ -1,17 +1,23 @@
 //! Going down in good order and in bounded time.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use steadfast_wire::rpc::ErrorObject;
 
+use tokio::task::JoinSet;
+
 use crate::engine::Engine;
+
+/// How long the store may take for the last words of a node.
+const FAREWELL: Duration = Duration::from_secs(5);
 
 impl Engine {
     /// Takes no more requests, lets running calls finish for as long as `patience`, gives the rest an explicit
     /// error, and sends every waiting connection away with the advice to come back.
     pub async fn drain(&self, patience: Duration) {
-        self.draining.store(true, Ordering::Release);
+        self.draining.store(true, Ordering::SeqCst);
         self.send_waiting_connections_away();
         let _ = tokio::time::timeout(patience, self.all_calls_ended()).await;
         let error = ErrorObject::internal(
@@ -19,18 +25,25 @@ impl Engine {
             "The server shut down before the call was done. Whether it took effect is not known.",
             false,
         );
+        // All at once and for a bounded time: if the store does not take the errors, `leave` or the next node will see
+        // to the calls.
+        let mut failing = JoinSet::new();
         for session in self.live.all() {
             for (no, call) in session.running() {
-                self.fail(&session, no, &call, &error).await;
+                let (engine, session, error) = (self.arc(), Arc::clone(&session), error.clone());
+                failing.spawn(async move { engine.fail(&session, no, &call, &error).await });
             }
         }
+        let _ = tokio::time::timeout(FAREWELL, failing.join_all()).await;
         for session in self.live.all() {
             for tail in session.tails() {
                 tail.tell_to_leave();
             }
         }
-        if let Err(error) = self.store().leave(self.node(), self.now()).await {
-            tracing::warn!(%error, "this node could not take leave of the store");
+        match tokio::time::timeout(FAREWELL, self.store().leave(self.node(), self.now())).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "this node could not take leave of the store"),
+            Err(_) => tracing::warn!("the store did not take this node's leave in time"),
         }
     }
 

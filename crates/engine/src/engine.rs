@@ -129,7 +129,7 @@ impl Engine {
         let initialize = request.params.as_deref().map(Bytes::copy_from_slice).unwrap_or_default();
         let facts = Facts { id, principal, revision, initialize, opened_at: self.now() };
         let asked = Arc::new(facts.clone());
-        let answer = catch_panic(self.backend.initialize(Arc::clone(&asked), request)).await;
+        let answer = catch_panic(async { self.backend.initialize(Arc::clone(&asked), request).await }).await;
         let Welcome { result, revision } = answer.and_then(|answer| answer).map_err(OpenError::Backend)?;
         let refusal = match self.store.open(Facts { revision, ..facts }).await {
             Ok(Opened::Opened(_)) => {
@@ -209,6 +209,10 @@ impl Engine {
             Attached::Attached { stream, connection, after } => {
                 let tail = Arc::new(Tail::of_known_stream(connection, self.options.tail_bytes));
                 session.attach(stream, connection, &tail);
+                if self.is_draining() {
+                    // Draining began meanwhile and may have missed this connection.
+                    tail.tell_to_leave();
+                }
                 Ok(Cursor::new(self.arc(), Arc::clone(session), tail, stream, connection, after))
             }
             Attached::UnknownEvent => Err(Refusal::UnknownEvent),
@@ -256,10 +260,15 @@ impl Engine {
             Touched::Touched => {}
             Touched::NoSession => return Err(self.lost(session)),
         }
-        let work = catch_panic(self.backend.notify(self.handle(session), notification));
+        let (engine, session) = (self.arc(), Arc::clone(session));
         self.spawn(async move {
             // A notification has no answer to carry the error; the panic has been logged.
-            let _ = work.await;
+            let handle = engine.handle(&session);
+            let _ = catch_panic(async { engine.backend.notify(handle, notification).await }).await;
+            if !engine.live.knows(&session.id()) {
+                // The session ended meanwhile; what the backend made for it must not stay.
+                engine.backend.closed(session.facts());
+            }
         });
         Ok(())
     }
@@ -286,9 +295,8 @@ impl Engine {
 
     /// The store does not know the session any more: neither does this node.
     pub(crate) fn lost(&self, session: &LiveSession) -> Refusal {
-        if self.live.remove(&session.id()).is_some() {
-            self.backend.closed(session.facts());
-        }
+        self.live.remove(&session.id());
+        self.backend.closed(session.facts());
         Refusal::NoSession
     }
 
@@ -317,7 +325,7 @@ impl Engine {
     }
 
     pub fn is_draining(&self) -> bool {
-        self.draining.load(std::sync::atomic::Ordering::Acquire)
+        self.draining.load(std::sync::atomic::Ordering::SeqCst)
     }
 
     pub(crate) fn arc(&self) -> Arc<Self> {

@@ -11,7 +11,8 @@ use crate::engine::Engine;
 use crate::live::LiveSession;
 use crate::refusal::Refusal;
 
-/// Refers to a session by name. Holding one keeps nothing alive and costs nothing; each use goes to the store.
+/// Refers to a session by name. Holding one does not keep the session alive and costs next to nothing; each use goes to
+/// the store. It does keep the engine alive.
 #[derive(Clone, Debug)]
 pub struct SessionHandle {
     engine: Arc<Engine>,

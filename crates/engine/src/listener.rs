@@ -81,7 +81,6 @@ impl Listeners {
 
     /// Never waits.
     pub(crate) fn report(&self, facts: &Arc<Facts>, kind: SessionEventKind) {
-        tracing::debug!(session = %facts.id.short(), ?kind, "session");
         for sender in &self.senders {
             let event = SessionEvent { session: Arc::clone(facts), kind };
             if let Err(TrySendError::Full(_)) = sender.try_send(event) {

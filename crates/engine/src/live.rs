@@ -41,6 +41,11 @@ impl LiveSessions {
         (Arc::clone(session), known)
     }
 
+    /// Whether this node serves the session, or has and would again.
+    pub(crate) fn knows(&self, id: &SessionId) -> bool {
+        self.shards.of(id).contains_key(id)
+    }
+
     /// Remembers a session that was opened here.
     pub(crate) fn note(&self, id: SessionId) {
         self.shards.of(&id).entry(id).or_default();

@@ -61,7 +61,8 @@ impl std::fmt::Debug for Config {
     }
 }
 
-/// Tells who sent a request. It sees every request, with or without a session, before anything else does.
+/// Tells who sent a request. It sees every POST, GET and DELETE that passed the checks of header size, host and origin, with
+/// or without a session, before anything else does.
 pub type PrincipalOf = Arc<dyn Fn(&http::request::Parts) -> Result<Principal, Denied> + Send + Sync>;
 
 /// Why a request is not served.

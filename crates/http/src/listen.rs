@@ -55,10 +55,13 @@ where
     http.timer(TokioTimer::new()).header_read_timeout(limits.header_timeout);
     let mut stop = std::pin::pin!(stop);
     loop {
-        // A semaphore that is never closed always gives a permit in the end.
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { break };
-        let stream = tokio::select! {
-            accepted = accept(&listener) => accepted?,
+        let next = async {
+            // A semaphore that is never closed always gives a permit in the end.
+            let place = Arc::clone(&places).acquire_owned().await;
+            (place, accept(&listener).await)
+        };
+        let (place, stream) = tokio::select! {
+            (place, stream) = next => (place, stream?),
             () = &mut stop => break,
         };
         let connection =

@@ -92,7 +92,10 @@ impl SseBody {
     /// Ready when something was encoded or the stream ended.
     fn poll_cursor(&mut self, context: &mut Context<'_>) -> Poll<()> {
         match std::task::ready!(self.cursor.poll_events(context, &mut self.events)) {
-            CursorStatus::Events { missing } => self.encode_events(missing),
+            CursorStatus::Events { missing } => {
+                self.encode_events(missing);
+                self.end_if_expired();
+            }
             CursorStatus::Ended | CursorStatus::Superseded => self.ended = true,
             CursorStatus::ComeBack | CursorStatus::Failed(_) => {
                 encode::retry(&mut self.ready, self.retry_ms);
@@ -117,16 +120,22 @@ impl SseBody {
         }
     }
 
+    /// Sends the client away if the connection is old enough, between two events.
+    fn end_if_expired(&mut self) {
+        if self.expires.is_some_and(|at| Instant::now() >= at) {
+            encode::retry(&mut self.ready, self.retry_ms);
+            self.ended = true;
+        }
+    }
+
     /// Ready when the stream has been silent for too long and a comment, or an advice to come back, was encoded.
     fn poll_silence(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let wait = self.keep_alive;
         let silence = self.silence.get_or_insert_with(|| Box::pin(tokio::time::sleep(wait)));
         std::task::ready!(silence.as_mut().poll(context));
         self.silence = None;
-        if self.expires.is_some_and(|at| Instant::now() >= at) {
-            encode::retry(&mut self.ready, self.retry_ms);
-            self.ended = true;
-        } else {
+        self.end_if_expired();
+        if !self.ended {
             encode::comment(&mut self.ready, "keep-alive");
         }
         Poll::Ready(())

@@ -57,12 +57,12 @@ impl Endpoint {
         })
         .await;
         let mut response = match (events.is_empty(), last) {
-            (false, _) => json(as_json(events, batch)),
+            (false, CursorStatus::Ended) => json(as_json(events, batch)),
             // The client has cancelled its own request and does not wait for this.
             (true, CursorStatus::Ended) => json(
                 ErrorObject::internal("cancelled", "The call was cancelled.", true).to_message(None).into(),
             ),
-            (true, _) => {
+            (_, _) => {
                 let problem = ErrorObject::internal("unavailable", "The answer could not be read.", true);
                 let mut response = json(problem.to_message(None).into());
                 *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;

@@ -42,7 +42,9 @@ impl<H> Values<H> {
         }
         // The user's code runs outside the lock. If two requests make a value at once, the first stays.
         let made = Arc::new((self.factory)());
-        Arc::clone(self.shards.of(&id).entry(id).or_insert(made))
+        let kept = Arc::clone(self.shards.of(&id).entry(id).or_insert_with(|| Arc::clone(&made)));
+        drop(made);
+        kept
     }
 
     pub(crate) fn close(&self, id: SessionId) {
