@@ -9,7 +9,7 @@ use crate::failure::Failure;
 /// Every benchmark there is, with what it compares. To add one, add it to `steadfast-bench` and a row here.
 const BENCHES: &[(&str, &str)] = &[
     ("library", "requests per second on memory and SQLite, against rmcp's own HTTP service"),
-    ("idle", "resident memory of an idle session, on memory and SQLite"),
+    ("idle", "resident memory of an idle session on memory and SQLite, against rmcp's own"),
     ("replay", "speed of replaying a long stream, and the cost of attaching at its end"),
 ];
 

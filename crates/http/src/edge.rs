@@ -46,7 +46,9 @@ fn check_host(parts: &Parts, hosts: &Hosts) -> Result<(), Problem> {
     if is_allowed(host) && in_uri.is_none_or(is_allowed) {
         Ok(())
     } else {
-        Err(Problem::forbidden("This server does not answer to that Host."))
+        Err(Problem::forbidden(
+            "This server does not answer to that Host. Its operator can allow it: `--allow-host`, or `Builder::hosts`.",
+        ))
     }
 }
 
@@ -65,7 +67,13 @@ fn check_origin(parts: &Parts, origins: &Origins) -> Result<(), Problem> {
             Origins::LoopbackAnd(list) => is_loopback_origin(origin) || is_listed(origin, list),
             Origins::Only(list) => is_listed(origin, list),
         };
-    if allowed { Ok(()) } else { Err(Problem::forbidden("This server does not serve that Origin.")) }
+    if allowed {
+        Ok(())
+    } else {
+        Err(Problem::forbidden(
+            "This server does not serve that Origin. Its operator can allow it: `--allow-origin`, or `Builder::origins`.",
+        ))
+    }
 }
 
 fn is_listed(origin: &str, list: &[String]) -> bool {

@@ -107,16 +107,6 @@ pub enum Class {
     Response,
 }
 
-impl Class {
-    /// The class of a notification, by its method.
-    pub fn of_notification(method: &str) -> Self {
-        match method {
-            "notifications/progress" | "notifications/message" => Self::Chatter,
-            _ => Self::Notice,
-        }
-    }
-}
-
 /// One entry of session state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Value {

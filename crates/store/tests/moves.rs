@@ -106,7 +106,7 @@ fn send(model: &mut Model, sent: Sent, now: Time, attempt: u64, seen: &mut BTree
             let facts = Facts {
                 id: moves::session_id(session),
                 principal: moves::principal(principal),
-                revision: Revision::ASSUMED,
+                revision: Revision::V2025_03_26,
                 initialize: Bytes::new(),
                 opened_at: now,
             };

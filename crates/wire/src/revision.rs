@@ -18,9 +18,6 @@ impl Revision {
 
     pub const LEGACY: [Self; 3] = [Self::V2025_03_26, Self::V2025_06_18, Self::V2025_11_25];
 
-    /// What a legacy request without a version header means when nothing else tells.
-    pub const ASSUMED: Self = Self::V2025_03_26;
-
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "2025-03-26" => Some(Self::V2025_03_26),

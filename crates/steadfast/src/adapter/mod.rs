@@ -64,7 +64,7 @@ impl<H: ServerHandler> Backend for HandlerBackend<H> {
     fn initialize(&self, facts: Arc<Facts>, request: Incoming) -> BoxFuture<Result<Welcome, ErrorObject>> {
         let values = Arc::clone(&self.values);
         Box::pin(async move {
-            let handler = values.open(facts.id);
+            let handler = values.get(facts.id);
             let answer = initialize(&*handler, &facts, request).await;
             if answer.is_err() {
                 values.close(facts.id);

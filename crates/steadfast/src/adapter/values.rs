@@ -27,11 +27,6 @@ impl<H> Values<H> {
         Self { factory, shared, shards: Sharded::default() }
     }
 
-    /// The handler of a session that is being opened.
-    pub(crate) fn open(&self, id: SessionId) -> Arc<H> {
-        self.get(id)
-    }
-
     /// The handler of a session; made anew if this process has not served the session before.
     pub(crate) fn get(&self, id: SessionId) -> Arc<H> {
         if let Some(shared) = &self.shared {
