@@ -23,7 +23,9 @@ pub(crate) struct Values<H> {
 
 impl<H> Values<H> {
     pub(crate) fn new(factory: Box<dyn Fn() -> H + Send + Sync>, per: HandlerPer) -> Self {
-        let shared = (per == HandlerPer::Process).then(|| Arc::new(factory()));
+        // A handler without fields is the same in every session, so one is enough.
+        let is_empty = size_of::<H>() == 0 && !std::mem::needs_drop::<H>();
+        let shared = (per == HandlerPer::Process || is_empty).then(|| Arc::new(factory()));
         Self { factory, shared, shards: Sharded::default() }
     }
 
