@@ -29,6 +29,20 @@ async fn any_process_serves_any_session() {
 }
 
 #[tokio::test]
+async fn a_factory_that_panics_fails_its_call_and_no_other() {
+    let (here, there, session) = two().await;
+    here.gates.mark("broken factory");
+    let elsewhere = session.via(&there);
+    for id in 1..=2 {
+        let answer = elsewhere.call(id, "echo", json!({"text": "x"})).await;
+        assert_eq!(answer["error"]["data"]["reason"], "handler_panicked");
+    }
+    assert_eq!(elsewhere.notify("notifications/anything", json!({})).await.status, 202);
+    assert_eq!(session.say(3, "echo", json!({"text": "made before"})).await, "made before");
+    within("draining", there.server().drain(Duration::from_secs(60))).await;
+}
+
+#[tokio::test]
 async fn a_session_can_be_restored_on_purpose() {
     let (_here, there, session) = two().await;
     let handle = there.server().restore(session.session_id()).await.unwrap();

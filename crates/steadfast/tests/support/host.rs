@@ -131,7 +131,12 @@ impl Host {
             Some(directory) => StoreUrl::Sqlite(directory.path().join("sessions.db")),
             None => StoreUrl::Memory,
         };
-        let builder = Server::builder(move || TestHandler::new(gates.clone()))
+        let factory = move || {
+            // A test that has marked this gate wants to see what a factory that fails does.
+            assert_eq!(gates.count("broken factory"), 0, "the factory is broken");
+            TestHandler::new(gates.clone())
+        };
+        let builder = Server::builder(factory)
             .store(url)
             .clock(self.clock.clone())
             .on_session_event(move |event| heard.note(&event));
