@@ -5,7 +5,7 @@ use http::{Response, StatusCode};
 use steadfast_engine::{CloseReason, Principal};
 
 use crate::body::ResponseBody;
-use crate::endpoint::{Claimed, Endpoint, claimed_version, empty};
+use crate::endpoint::{Endpoint, empty, legacy_only};
 use crate::problem::Problem;
 
 impl Endpoint {
@@ -14,10 +14,7 @@ impl Endpoint {
         parts: &Parts,
         principal: &Principal,
     ) -> Result<Response<ResponseBody>, Problem> {
-        if let Claimed::Modern(_) = claimed_version(parts)? {
-            // Stateless revisions have no DELETE.
-            return Err(Problem::method_not_allowed());
-        }
+        legacy_only(parts)?;
         let session = self.session(parts, principal).await?;
         self.engine.close(&session, CloseReason::Deleted).await?;
         Ok(empty(StatusCode::NO_CONTENT))

@@ -148,6 +148,14 @@ pub(crate) fn claimed_version(parts: &Parts) -> Result<Claimed<'_>, Problem> {
     }
 }
 
+/// GET and DELETE belong to sessions, which stateless revisions do not have.
+pub(crate) fn legacy_only(parts: &Parts) -> Result<(), Problem> {
+    match claimed_version(parts)? {
+        Claimed::Modern(_) => Err(Problem::method_not_allowed()),
+        Claimed::Legacy | Claimed::Nothing => Ok(()),
+    }
+}
+
 /// The protocol has clients check the id that they got; proxies and logs find it here, too.
 pub(crate) fn echo_session(response: &mut Response<ResponseBody>, id: SessionId) {
     // The alphabet of session ids is that of headers.

@@ -6,7 +6,7 @@ use steadfast_engine::Principal;
 use steadfast_wire::{EventId, accept, headers};
 
 use crate::body::ResponseBody;
-use crate::endpoint::{Claimed, Endpoint, claimed_version, header};
+use crate::endpoint::{Endpoint, header, legacy_only};
 use crate::problem::Problem;
 
 impl Endpoint {
@@ -15,10 +15,7 @@ impl Endpoint {
         parts: &Parts,
         principal: &Principal,
     ) -> Result<Response<ResponseBody>, Problem> {
-        if let Claimed::Modern(_) = claimed_version(parts)? {
-            // Stateless revisions have no GET.
-            return Err(Problem::method_not_allowed());
-        }
+        legacy_only(parts)?;
         let accepted = parts.headers.get_all(http::header::ACCEPT).iter();
         if !accepted
             .filter_map(|value| value.to_str().ok())
