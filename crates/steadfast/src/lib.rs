@@ -3,11 +3,13 @@
 
 mod adapter;
 mod builder;
+mod seal;
 mod server;
 mod session;
 mod store_url;
 
 pub use builder::{Builder, StartError};
+pub use seal::StateKey;
 pub use server::Server;
 pub use session::{Session, StateError};
 pub use store_url::{Durability, StoreUrl, StoreUrlError};

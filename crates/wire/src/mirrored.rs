@@ -13,7 +13,7 @@ use crate::headers;
 
 mod schema;
 
-pub use schema::annotations;
+pub use schema::{annotations, annotations_of};
 
 /// The member of a schema that names the header of a parameter.
 pub const ANNOTATION: &str = "x-mcp-header";

@@ -14,10 +14,13 @@ const NAMED: &[&str] = &["$defs", "definitions", "dependentSchemas", "patternPro
 /// One bad annotation makes the tool unusable: a client must not call it. A server whose own tool it is can do no
 /// better than not to check its parameters.
 pub fn annotations(schema: &Value) -> Result<Vec<Annotation>, BadAnnotation> {
+    schema.as_object().map_or_else(|| Ok(Vec::new()), annotations_of)
+}
+
+/// The same for a schema that is known to be an object.
+pub fn annotations_of(schema: &Map<String, Value>) -> Result<Vec<Annotation>, BadAnnotation> {
     let mut found = Vec::new();
-    if let Value::Object(schema) = schema {
-        on_the_chain(schema, &mut Vec::new(), &mut found)?;
-    }
+    on_the_chain(schema, &mut Vec::new(), &mut found)?;
     Ok(found)
 }
 
