@@ -8,7 +8,11 @@ use crate::failure::Failure;
 
 /// Every benchmark there is, with what it compares. To add one, add it to `steadfast-bench` and a row here.
 const BENCHES: &[(&str, &str)] = &[
-    ("library", "requests per second on memory and SQLite, against rmcp's own HTTP service"),
+    (
+        "library",
+        "requests per second on memory, on SQLite and without sessions, against rmcp's own HTTP service",
+    ),
+    ("asks", "asks per second of one session, 1,000 of them at once, against rmcp's own HTTP service"),
     ("idle", "resident memory of an idle session on memory and SQLite, against rmcp's own"),
     ("replay", "speed of replaying a long stream, and the cost of attaching at its end"),
 ];

@@ -20,8 +20,8 @@ pub(crate) struct Library {
 
 /// The peer that ratios refer to.
 const BASELINE: &str = "rmcp";
-/// One session shared by all connections, and one per connection.
-const SESSIONS: [usize; 2] = [1, 32];
+/// One session shared by all connections, one per connection, and none: stateless requests of 2026-07-28.
+const SESSIONS: [usize; 3] = [1, 32, 0];
 
 pub(super) fn run(options: &Library) -> Result<(), Error> {
     let groups = measure(&peers(options.threads), &SESSIONS, &options.rounds)?;

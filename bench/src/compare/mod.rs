@@ -1,5 +1,6 @@
 //! Comparisons: several servers, measured in turn on the same cores in one run.
 
+mod asks;
 mod idle;
 mod library;
 mod measure;
@@ -15,6 +16,8 @@ use crate::Error;
 pub(crate) enum Comparison {
     /// Requests/s of an in-process handler behind each library's session layer.
     Library(library::Library),
+    /// Asks per second of one handler that asks its client very much at once.
+    Asks(asks::Asks),
     /// Resident memory of an idle session.
     Idle(idle::Idle),
     /// Speed of replaying a long stream, and the cost of attaching at its start and at its end.
@@ -24,6 +27,7 @@ pub(crate) enum Comparison {
 pub(crate) fn run(comparison: &Comparison) -> Result<(), Error> {
     match comparison {
         Comparison::Library(options) => library::run(options),
+        Comparison::Asks(options) => asks::run(options),
         Comparison::Idle(options) => idle::run(options),
         Comparison::Replay(options) => replay::run(options),
     }

@@ -14,6 +14,16 @@ const RESULT: &[u8] = b"\"result\":";
 
 pub(super) const MOST_CONNECTIONS: usize = ((FIRST_ID * 9) / IDS_PER_CONNECTION) as usize;
 
+/// How a call is made.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Way<'a> {
+    InSession(&'a str),
+    /// With all that 2026-07-28 asks for.
+    Stateless,
+    /// The answer is always the same.
+    Constant,
+}
+
 #[derive(Debug)]
 pub(super) struct Call {
     request: Vec<u8>,
@@ -27,15 +37,29 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// A call on `session`, with ids that no other connection uses; without a session, one whose answer is
-    /// a constant.
-    pub(super) fn new(target: &Target, session: Option<&str>, connection: usize) -> Self {
+    /// A call with ids that no other connection uses.
+    pub(super) fn new(target: &Target, way: Way<'_>, connection: usize) -> Self {
         let next_id = FIRST_ID + connection as u64 * IDS_PER_CONNECTION;
         let head = r#"{"jsonrpc":"2.0","id":"#;
-        let tail = r#","method":"tools/call","params":{"name":"tiny","arguments":{}}}"#;
-        let request = target.post(session, &format!("{head}{next_id}{tail}"));
+        let tail = match way {
+            Way::Stateless => concat!(
+                r#","method":"tools/call","params":{"name":"tiny","arguments":{},"_meta":{"#,
+                r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","#,
+                r#""io.modelcontextprotocol/clientCapabilities":{}}}}"#
+            ),
+            Way::InSession(_) | Way::Constant => {
+                r#","method":"tools/call","params":{"name":"tiny","arguments":{}}}"#
+            }
+        };
+        let body = format!("{head}{next_id}{tail}");
+        let request = match way {
+            Way::InSession(session) => target.post(Some(session), &body),
+            Way::Constant => target.post(None, &body),
+            Way::Stateless => target.post_stateless(&body),
+        };
         let id_at = request.len() - tail.len() - DIGITS;
-        Self { request, id_at, next_id, checks_id: session.is_some(), answer_id_at: 0, answer_result_at: 0 }
+        let checks_id = !matches!(way, Way::Constant);
+        Self { request, id_at, next_id, checks_id, answer_id_at: 0, answer_result_at: 0 }
     }
 
     /// The bytes of the next call.
@@ -82,7 +106,7 @@ impl Call {
 
 #[cfg(test)]
 mod tests {
-    use super::{Call, Response, Target};
+    use super::{Call, Response, Target, Way};
 
     fn answer(body: &str) -> Response {
         let text = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
@@ -95,19 +119,21 @@ mod tests {
     #[test]
     fn counts_its_ids_up_in_place() {
         let target = Target::parse("http://127.0.0.1:1/mcp").unwrap();
-        let mut call = Call::new(&target, Some("s"), 3);
-        for id in ["100300000000", "100300000001"] {
-            let sent = String::from_utf8(call.next().to_vec()).unwrap();
-            assert!(sent.contains(&format!(r#""id":{id},"method":"tools/call""#)), "{sent}");
-            let body = &sent[sent.find("\r\n\r\n").unwrap() + 4..];
-            assert!(sent.contains(&format!("Content-Length: {}\r\n", body.len())), "{sent}");
+        for way in [Way::InSession("s"), Way::Stateless, Way::Constant] {
+            let mut call = Call::new(&target, way, 3);
+            for id in ["100300000000", "100300000001"] {
+                let sent = String::from_utf8(call.next().to_vec()).unwrap();
+                assert!(sent.contains(&format!(r#""id":{id},"method":"tools/call""#)), "{sent}");
+                let body = &sent[sent.find("\r\n\r\n").unwrap() + 4..];
+                assert!(sent.contains(&format!("Content-Length: {}\r\n", body.len())), "{sent}");
+            }
         }
     }
 
     #[test]
     fn accepts_only_its_own_result() {
         let target = Target::parse("http://127.0.0.1:1/mcp").unwrap();
-        let mut call = Call::new(&target, Some("s"), 0);
+        let mut call = Call::new(&target, Way::InSession("s"), 0);
         call.next();
         for (body, expected) in [
             (r#"{"jsonrpc":"2.0","id":100000000000,"result":{}}"#, true),

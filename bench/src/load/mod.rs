@@ -16,7 +16,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use self::call::{Call, MOST_CONNECTIONS};
+use self::call::{Call, MOST_CONNECTIONS, Way};
 use self::target::Target;
 use self::worker::{Schedule, Tally, Until};
 use crate::Error;
@@ -38,7 +38,7 @@ pub(crate) struct Plan {
     /// Connections, each with one call in flight.
     #[arg(long, default_value_t = 32)]
     pub(crate) connections: usize,
-    /// Sessions that the connections share in turn.
+    /// Sessions that the connections share in turn; with 0, requests are stateless ones of 2026-07-28.
     #[arg(long, default_value_t = 32)]
     pub(crate) sessions: usize,
     /// How long to count, after the warmup.
@@ -95,8 +95,8 @@ pub(crate) fn run_command(command: &Command) -> Result<(), Error> {
 
 /// Runs the plan to its end on a runtime of its own.
 pub(crate) fn run(plan: &Plan) -> Result<Report, Error> {
-    if plan.connections == 0 || plan.connections > MOST_CONNECTIONS || plan.sessions == 0 {
-        return Err(format!("1 to {MOST_CONNECTIONS} connections and at least one session, please").into());
+    if plan.connections == 0 || plan.connections > MOST_CONNECTIONS {
+        return Err(format!("1 to {MOST_CONNECTIONS} connections, please").into());
     }
     runtime(plan.threads)?.block_on(generate(plan))
 }
@@ -124,8 +124,12 @@ async fn generate(plan: &Plan) -> Result<Report, Error> {
         if matches!(until, Until::Count(0)) {
             continue;
         }
-        let session = sessions.get(connection % plan.sessions).map(String::as_str);
-        let call = Call::new(&target, session, connection);
+        let way = match sessions.get(connection % plan.sessions.max(1)) {
+            Some(session) => Way::InSession(session),
+            None if plan.constant => Way::Constant,
+            None => Way::Stateless,
+        };
+        let call = Call::new(&target, way, connection);
         workers.spawn(worker::run(target.clone(), call, Schedule { count_from, until }));
     }
     let mut tally = Tally::new();

@@ -30,14 +30,24 @@ impl Target {
 
     /// The bytes of a POST of `body`, in the given session if there is one.
     pub(crate) fn post(&self, session: Option<&str>, body: &str) -> Vec<u8> {
-        let Self { authority, path, .. } = self;
-        let session = session.map_or_else(String::new, |id| {
+        let headers = session.map_or_else(String::new, |id| {
             format!("Mcp-Session-Id: {id}\r\nMCP-Protocol-Version: {PROTOCOL_VERSION}\r\n")
         });
+        self.post_with(&headers, body)
+    }
+
+    /// The bytes of a stateless call of the tool `tiny`.
+    pub(crate) fn post_stateless(&self, body: &str) -> Vec<u8> {
+        let headers = "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: tiny\r\n";
+        self.post_with(headers, body)
+    }
+
+    fn post_with(&self, headers: &str, body: &str) -> Vec<u8> {
+        let Self { authority, path, .. } = self;
         let length = body.len();
         format!(
             "POST {path} HTTP/1.1\r\nHost: {authority}\r\nContent-Type: application/json\r\n\
-             Accept: application/json, text/event-stream\r\n{session}Content-Length: {length}\r\n\r\n{body}"
+             Accept: application/json, text/event-stream\r\n{headers}Content-Length: {length}\r\n\r\n{body}"
         )
         .into_bytes()
     }

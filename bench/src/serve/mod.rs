@@ -62,7 +62,9 @@ pub(crate) fn run(target: Target) -> Result<(), Error> {
                 .await
         }),
         Target::Steadfast { common, store, silent } => on_runtime(&common, async |listener| {
-            let builder = steadfast::Server::builder(|| Tiny).store(store);
+            // As many asks in flight as rmcp has no bound for.
+            let limits = steadfast::Limits { asks: 100_000, ..steadfast::Limits::default() };
+            let builder = steadfast::Server::builder(|| Tiny).store(store).limits(limits);
             let server = if silent { builder.silent_handler() } else { builder }.start().await?;
             accept::serve(listener, server.service()).await;
             Ok(())

@@ -1,4 +1,9 @@
-//! The handler that is measured: one tool that does nothing, so that what remains is the cost of the server.
+//! The handler that is measured: a tool that does nothing, so that what remains is the cost of the server, and one that
+//! asks its client for its roots many times at once.
+#![expect(
+    deprecated,
+    reason = "roots are deprecated from 2026-07-28 on; they are the smallest question there is"
+)]
 
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, JsonObject, ListToolsResult,
@@ -6,6 +11,7 @@ use rmcp::model::{
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
+use tokio::task::JoinSet;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tiny;
@@ -27,9 +33,27 @@ impl ServerHandler for Tiny {
 
     async fn call_tool(
         &self,
-        _call: CallToolRequestParams,
-        _context: RequestContext<RoleServer>,
+        call: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
+        if call.name == "fan" {
+            let asks = call.arguments.and_then(|arguments| arguments.get("asks")?.as_u64());
+            fan_out(asks.unwrap_or_default(), &context).await?;
+        }
         Ok(CallToolResult::success(vec![ContentBlock::text("x")]).into())
     }
+}
+
+/// All asks are in flight before the first answer is looked at.
+async fn fan_out(asks: u64, context: &RequestContext<RoleServer>) -> Result<(), ErrorData> {
+    let mut answers = JoinSet::new();
+    for _ in 0..asks {
+        let peer = context.peer.clone();
+        answers.spawn(async move { peer.list_roots().await });
+    }
+    while let Some(answer) = answers.join_next().await {
+        let failed = |error: String| ErrorData::internal_error(error, None);
+        answer.map_err(|error| failed(error.to_string()))?.map_err(|error| failed(error.to_string()))?;
+    }
+    Ok(())
 }
