@@ -9,6 +9,7 @@ pub mod envelope;
 pub mod event_id;
 pub mod headers;
 pub mod id;
+pub mod mirrored;
 pub mod params;
 pub mod revision;
 pub mod rpc;

@@ -9,6 +9,16 @@ use crate::id::RequestId;
 
 /// The `_meta` key that marks a request of a stateless revision.
 pub const META_PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+/// What the client of a stateless request can do; the other required key.
+pub const META_CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+/// Who sends a stateless request. For display only.
+pub const META_CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
+/// From which level on the log messages of a stateless request are wanted; without it none are.
+pub const META_LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
+/// Who answers a stateless request, in the result's `_meta`. For display only.
+pub const META_SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+/// The id of the `subscriptions/listen` that a notification belongs to, with its JSON type.
+pub const META_SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// The protocol version in `params._meta`, if the request carries a modern envelope.
 pub fn meta_protocol_version(params: &str) -> Option<String> {
