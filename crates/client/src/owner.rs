@@ -59,6 +59,8 @@ pub struct Notification {
 pub enum Event {
     /// The server had forgotten the session, and there is a new one. Subscriptions and the log level are gone.
     SessionRenewed,
+    /// The standalone stream is open, for the first time or again.
+    StandaloneOpen,
     /// The standalone stream could not be resumed and was opened afresh: messages may be missing.
     Gap,
     /// The standalone stream is given up.

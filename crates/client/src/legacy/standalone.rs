@@ -41,6 +41,7 @@ async fn hold(shared: &Arc<Shared>, sessions: &Sessions) -> Option<Error> {
         let error = match open(shared, &session, &position).await {
             Ok(stream) => {
                 position.connected();
+                shared.owner.event(Event::StandaloneOpen);
                 tokio::select! {
                     end = listen(shared, &session, stream, &mut position) => match end {
                         End::Over(_) => {}

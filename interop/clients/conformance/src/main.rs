@@ -9,8 +9,13 @@ mod script;
 
 use std::error::Error;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
 
-use steadfast_client::{Client, Config, Era, Revision};
+use steadfast_client::{Client, Config, Era, Revision, Standalone};
+
+/// How long to wait for a standalone stream. Some servers ask on it whatever stream the call came on.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -30,7 +35,14 @@ async fn play() -> Result<(), Box<dyn Error>> {
     config.info = r#"{"name":"steadfast-conformance-client","version":"1"}"#.to_owned();
     config.era = era(std::env::var("MCP_CONFORMANCE_PROTOCOL_VERSION").ok().as_deref());
     let context = std::env::var("MCP_CONFORMANCE_CONTEXT").ok();
-    let client = Client::connect(config, owner::Obliging).await?;
+    config.standalone = Standalone::Held;
+    let owner = owner::Obliging::default();
+    let settled = Arc::clone(&owner.settled);
+    let client = Client::connect(config, owner).await?;
+    if !client.revision().is_modern() {
+        // Without it the calls are worth a try all the same.
+        let _ = tokio::time::timeout(PATIENCE, settled.notified()).await;
+    }
     script::explore(&client, context.as_deref()).await?;
     client.close().await?;
     Ok(())

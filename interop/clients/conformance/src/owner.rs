@@ -1,9 +1,16 @@
 //! An owner that gives the server whatever it asks for.
 
-use serde_json::{Map, Value, json};
-use steadfast_client::{Ask, Boxed, Bytes, ErrorObject, Owner};
+use std::sync::Arc;
 
-pub(crate) struct Obliging;
+use serde_json::{Map, Value, json};
+use steadfast_client::{Ask, Boxed, Bytes, ErrorObject, Event, Owner};
+use tokio::sync::Notify;
+
+#[derive(Default)]
+pub(crate) struct Obliging {
+    /// Told when the standalone stream is open, or when it is known that there will be none.
+    pub(crate) settled: Arc<Notify>,
+}
 
 impl Owner for Obliging {
     fn answer(&self, ask: Ask) -> Boxed<'_, Result<Bytes, ErrorObject>> {
@@ -18,6 +25,12 @@ impl Owner for Obliging {
             other => Err(ErrorObject::new(-32601, format!("{other} is not known"))),
         };
         Box::pin(async move { answer.map(|answer| answer.to_string().into()) })
+    }
+
+    fn event(&self, event: Event) {
+        if let Event::StandaloneOpen | Event::StandaloneAbsent | Event::StandaloneLost(_) = event {
+            self.settled.notify_one();
+        }
     }
 }
 
