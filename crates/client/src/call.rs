@@ -33,7 +33,8 @@ pub struct CallOptions {
 pub struct Call {
     id: RequestId,
     notifications: mpsc::Receiver<Notification>,
-    answer: oneshot::Receiver<Result<Answer, Error>>,
+    /// Gone when it has been taken.
+    answer: Option<oneshot::Receiver<Result<Answer, Error>>>,
     canceller: Canceller,
     _guard: DropGuard,
     /// A call keeps its client alive.
@@ -91,7 +92,7 @@ impl Call {
         tokio::spawn(task.run(answered));
         let canceller = Canceller(cancelled.clone());
         let (_guard, _life) = (cancelled.drop_guard(), Arc::clone(life));
-        Ok(Self { id, notifications, answer, canceller, _guard, _life })
+        Ok(Self { id, notifications, answer: Some(answer), canceller, _guard, _life })
     }
 
     /// The id that the call has on the wire, at first: a stateless call that asks for input gets another for each round.
@@ -109,17 +110,22 @@ impl Call {
         if let Some(notification) = self.notifications.recv().await {
             return Step::Notification(notification);
         }
-        Step::Done(match (&mut self.answer).await {
-            Ok(answer) => answer,
-            Err(_) => Err(Error::Closed),
-        })
+        Step::Done(self.take_answer().await)
     }
 
     /// The answer, without whatever comes before it. Dropped, it cancels the call.
     pub async fn answer(mut self) -> Result<Answer, Error> {
         // A stream that nobody hears is read on without waiting.
         self.notifications.close();
-        (&mut self.answer).await.unwrap_or(Err(Error::Closed))
+        self.take_answer().await
+    }
+
+    async fn take_answer(&mut self) -> Result<Answer, Error> {
+        let Some(answer) = &mut self.answer else { return Err(Error::Closed) };
+        // The task sends exactly one, unless the runtime ends before.
+        let answer = answer.await.unwrap_or(Err(Error::Closed));
+        self.answer = None;
+        answer
     }
 }
 
