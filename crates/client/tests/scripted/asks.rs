@@ -38,7 +38,7 @@ fn answered(server: &Server) -> Vec<u64> {
         .map(|one| {
             assert_eq!(one.body["id"], one.body["result"]["n"], "an answer went to another ask");
             assert_eq!(one.header("mcp-session-id"), Some("s1"));
-            one.body["result"]["n"].as_u64().unwrap()
+            one.body["result"]["n"].as_u64().expect("a number")
         })
         .collect()
 }

@@ -21,7 +21,7 @@ fn cancellations(log: &[Request]) -> Vec<Value> {
 }
 
 async fn begin(client: &Client) -> steadfast_client::Call {
-    let mut call = client.call("tools/call", Some(r#"{"name":"hang"}"#)).unwrap();
+    let mut call = client.call("tools/call", Some(r#"{"name":"hang"}"#)).expect("there is room");
     assert!(matches!(within("the beginning", call.next()).await, Step::Notification(_)));
     call
 }

@@ -20,15 +20,15 @@ async fn breaking(first: Reply, later: Vec<Reply>) -> Server {
     let gets = std::sync::atomic::AtomicUsize::new(0);
     Server::with_sessions(move |request: &Request| {
         if request.calls("t") {
-            *id.lock().unwrap() = request.body["id"].clone();
+            *id.lock().expect("the id") = request.body["id"].clone();
             return Some(first.clone());
         }
         if request.verb != "GET" {
             return None;
         }
         let n = gets.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-        let reply = later.get(n).or(later.last()).cloned().unwrap_or_else(|| Reply::status(405));
-        let id = id.lock().unwrap().clone();
+        let reply = later.get(n).or_else(|| later.last()).cloned().unwrap_or_else(|| Reply::status(405));
+        let id = id.lock().expect("the id").clone();
         Some(
             reply
                 .replace("$ANSWER", &json!({"jsonrpc": "2.0", "id": id, "result": {"ok": true}}).to_string()),
@@ -104,7 +104,7 @@ async fn the_server_says_how_long_to_wait() {
 async fn check_unknown(first: Reply, later: Vec<Reply>, expect: &str, gets: usize) {
     let server = breaking(first, later).await;
     let client = connect(config(&server), ()).await;
-    let error = call(&client, "t").await.unwrap_err();
+    let error = call(&client, "t").await.expect_err("there is no answer");
     assert_eq!(error, Error::OutcomeUnknown { why: expect.to_owned() });
     assert_eq!(error.effect(), Effect::Unknown);
     assert_eq!(server.count(|request| request.verb == "GET"), gets);

@@ -74,7 +74,7 @@ async fn forgetful(initialize_fails: bool) -> (Server, Arc<AtomicBool>) {
 
 async fn fifty(client: &Client) -> Vec<Result<steadfast_client::Answer, Error>> {
     let calls: Vec<_> =
-        (0..50).map(|_| client.call("tools/call", Some(r#"{"name":"t"}"#)).unwrap()).collect();
+        (0..50).map(|_| client.call("tools/call", Some(r#"{"name":"t"}"#)).expect("there is room")).collect();
     let mut answers = Vec::new();
     for call in calls {
         answers.push(within("an answer", call.answer()).await);

@@ -14,7 +14,7 @@ async fn hold(replies: Vec<Reply>) -> (Server, Recorder, steadfast_client::Clien
             return None;
         }
         let n = gets.fetch_add(1, Ordering::SeqCst);
-        replies.get(n).or(replies.last()).cloned()
+        replies.get(n).or_else(|| replies.last()).cloned()
     })
     .await;
     let owner = Recorder::default();

@@ -23,7 +23,8 @@ fn complete(request: &Request) -> Reply {
 }
 
 async fn finish(client: &Client, method: &str, params: &Value) -> Result<Answer, Error> {
-    within("the answer", client.call(method, Some(&params.to_string())).unwrap().answer()).await
+    within("the answer", client.call(method, Some(&params.to_string())).expect("there is room").answer())
+        .await
 }
 
 #[tokio::test]
