@@ -59,7 +59,7 @@ impl fmt::Debug for Config {
 /// Which revision to speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Era {
-    /// Ask the server: `server/discover` first, `initialize` if it does not know that.
+    /// Ask the server, once, when connecting: `server/discover` first, `initialize` if it does not know that.
     Probe,
     /// Open a session and offer this revision; the server may answer with another that has sessions.
     Session(Revision),
@@ -164,15 +164,22 @@ impl Default for Timeouts {
 pub struct Backoff {
     /// The wait before the first attempt, if the server has not said how long; each later one is twice as long.
     pub first: Duration,
-    /// The longest wait, whoever chose it.
+    /// The longest wait of our own choice.
     pub longest: Duration,
+    /// The longest wait that a server may choose.
+    pub longest_retry: Duration,
     /// Failures in a row after which to give up.
     pub attempts: u32,
 }
 
 impl Default for Backoff {
     fn default() -> Self {
-        Self { first: Duration::from_millis(250), longest: Duration::from_secs(30), attempts: 8 }
+        Self {
+            first: Duration::from_millis(250),
+            longest: Duration::from_secs(30),
+            longest_retry: Duration::from_secs(600),
+            attempts: 8,
+        }
     }
 }
 
@@ -190,7 +197,8 @@ mod tests {
 
     #[test]
     fn waits_double_up_to_the_longest() {
-        let backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(5), attempts: 9 };
+        let (first, longest) = (Duration::from_secs(1), Duration::from_secs(5));
+        let backoff = Backoff { first, longest, ..Backoff::default() };
         for (failures, seconds) in [(0, 1), (1, 1), (2, 2), (3, 4), (4, 5), (40, 5), (u32::MAX, 5)] {
             assert_eq!(backoff.wait(failures).as_secs(), seconds, "{failures}");
         }

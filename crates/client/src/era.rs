@@ -63,10 +63,19 @@ pub(crate) async fn settle(link: &Link, era: Era) -> Result<Peer, Error> {
 
 async fn probe(link: &Link) -> Result<Verdict, Error> {
     let ours = |offered: &[String]| offered.iter().any(|one| one == Revision::V2026_07_28.as_str());
-    match judge(modern::discover(link).await?) {
+    match ask(link).await? {
         // It refused a revision that it names: once more is fair.
-        Verdict::Names(offered) if ours(&offered) => Ok(judge(modern::discover(link).await?)),
+        Verdict::Names(offered) if ours(&offered) => ask(link).await,
         verdict => Ok(verdict),
+    }
+}
+
+async fn ask(link: &Link) -> Result<Verdict, Error> {
+    match modern::discover(link).await {
+        Ok(reply) => Ok(judge(reply)),
+        // An answer that is none, such as a page, is no sign of a stateless server.
+        Err(Error::BadAnswer(_) | Error::OutcomeUnknown { .. }) => Ok(Verdict::Session),
+        Err(error) => Err(error),
     }
 }
 
@@ -116,14 +125,11 @@ async fn open(link: &Link, offer: Revision) -> Result<Peer, Error> {
         Ok(session) => return Ok(Peer::Session(session)),
         Err(error) => error,
     };
-    match &error {
-        Error::Refused { body, .. } if names_versions(body).is_some() => {
-            Err(Error::NoCommonRevision { offered: names_versions(body).unwrap_or_default() })
-        }
-        Error::Refused { status: 400 | 404 | 405, .. } if offers_endpoint(link).await => {
-            Err(Error::OldTransport)
-        }
-        _ => Err(error),
+    let Error::Refused { status, body } = &error else { return Err(error) };
+    match (status, names_versions(body)) {
+        (_, Some(offered)) => Err(Error::NoCommonRevision { offered }),
+        (400 | 404 | 405, None) if offers_endpoint(link).await => Err(Error::OldTransport),
+        (_, None) => Err(error),
     }
 }
 

@@ -1,5 +1,7 @@
 //! The answer to a request, from its head to its messages, in bounded memory.
 
+use std::time::Duration;
+
 use bytes::{Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
 use http::{Response, StatusCode};
@@ -13,6 +15,10 @@ use crate::transport::Body;
 
 /// How much of the body of a refusal is read.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
+
+/// How long, and for how many more events, a stream is read after its answer, so that its connection can be used again.
+const FAREWELL: Duration = Duration::from_secs(1);
+const MAX_FAREWELL_EVENTS: usize = 16;
 
 /// An answer by its kind.
 #[derive(Debug)]
@@ -82,6 +88,21 @@ impl Stream {
                 None => return Err(End::Over("the stream ended".to_owned())),
             }
         }
+    }
+
+    /// Nothing more is wanted of this stream. Most servers end it now; if this one does, its connection is spared.
+    pub(crate) fn let_go(mut self) {
+        tokio::spawn(async move {
+            let rest = async {
+                for _ in 0..MAX_FAREWELL_EVENTS {
+                    if self.next().await.is_err() {
+                        return;
+                    }
+                }
+            };
+            // Dropped before its end, it closes its connection.
+            let _ = tokio::time::timeout(FAREWELL, rest).await;
+        });
     }
 }
 

@@ -86,7 +86,8 @@ impl Link {
             let (headers, incoming) = self.control(headers, body).await?;
             let reply = match incoming {
                 Incoming::Refusal { status, body } => {
-                    let answer = self.messages(&body, revision).ok().and_then(|list| answer_in(&list, id));
+                    let list = self.messages(&body, revision).unwrap_or_default();
+                    let answer = list.iter().find_map(|message| message.refusal_of(id));
                     Reply::Refusal { status: status.as_u16(), body, answer }
                 }
                 Incoming::Whole(body) => match answer_in(&self.messages(&body, revision)?, id) {

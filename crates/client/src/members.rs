@@ -17,6 +17,11 @@ pub(crate) struct Members {
 pub(crate) struct NotAnObject;
 
 impl Members {
+    /// An object of these members, which have names of their own.
+    pub(crate) fn of(list: Vec<(String, String)>) -> Self {
+        Self { list }
+    }
+
     pub(crate) fn parse(text: &str) -> Result<Self, NotAnObject> {
         struct Object;
         impl<'de> Visitor<'de> for Object {
@@ -29,7 +34,7 @@ impl Members {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
                 let mut members = Members::default();
                 while let Some((name, value)) = map.next_entry::<String, &RawValue>()? {
-                    members.set(&name, value.get());
+                    members.list.push((name, value.get().to_owned()));
                 }
                 Ok(members)
             }
@@ -40,9 +45,9 @@ impl Members {
         Ok(members)
     }
 
-    /// The JSON text of a member's value.
+    /// The JSON text of a member's value. The last of several of one name counts, as for most parsers.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
-        self.list.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
+        self.list.iter().rfind(|(other, _)| other == name).map(|(_, value)| value.as_str())
     }
 
     /// The text in a member that is a string.
@@ -50,9 +55,8 @@ impl Members {
         serde_json::from_str(self.get(name)?).ok()
     }
 
-    /// The last of several members of one name counts, as for most parsers.
     pub(crate) fn set(&mut self, name: &str, json: &str) {
-        match self.list.iter_mut().find(|(other, _)| other == name) {
+        match self.list.iter_mut().rfind(|(other, _)| other == name) {
             Some((_, value)) => json.clone_into(value),
             None => self.list.push((name.to_owned(), json.to_owned())),
         }
@@ -91,11 +95,19 @@ mod tests {
     }
 
     #[test]
+    fn the_last_of_a_name_counts() {
+        let mut members = Members::parse(r#"{"a":1,"a":2}"#).unwrap();
+        assert_eq!(members.get("a"), Some("2"));
+        members.set("a", "3");
+        assert_eq!(members.get("a"), Some("3"));
+    }
+
+    #[test]
     fn only_objects_have_members() {
         for (text, expect) in [
             ("{}", Ok("{}")),
             (" {} ", Ok("{}")),
-            (r#"{"a":1,"a":2}"#, Ok(r#"{"a":2}"#)),
+            (r#"{"a":1,"a":2}"#, Ok(r#"{"a":1,"a":2}"#)),
             ("[]", Err(NotAnObject)),
             ("[[\"a\",1]]", Err(NotAnObject)),
             ("null", Err(NotAnObject)),

@@ -87,6 +87,14 @@ impl Received {
         }
     }
 
+    /// The error in a refusal of our request, whose sender may not have read as far as its id.
+    pub(crate) fn refusal_of(&self, id: &RequestId) -> Option<Answer> {
+        match &self.kind {
+            MessageKind::Response(None) => self.answer(),
+            _ => self.answer_to(id),
+        }
+    }
+
     /// The token of a progress notification.
     pub(crate) fn progress_token(&self) -> Option<RequestId> {
         #[derive(Deserialize)]

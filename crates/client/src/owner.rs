@@ -2,10 +2,12 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use steadfast_wire::RequestId;
 use steadfast_wire::rpc::{ErrorObject, METHOD_NOT_FOUND};
+use tokio::task::JoinSet;
 
 use crate::Error;
 
@@ -15,7 +17,7 @@ pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// Whoever has a client: answers the server's asks, and hears what belongs to no call.
 pub trait Owner: Send + Sync + 'static {
     /// Answers an ask with the JSON text of its result. Several run at a time ([`Order`](crate::Order)). The future is
-    /// dropped when the server cancels the ask, or when the session or the call that it belongs to ends.
+    /// dropped when the server cancels the ask, when its session is lost, and when a stateless call that wanted it ends.
     fn answer(&self, ask: Ask) -> Boxed<'_, Result<Bytes, ErrorObject>> {
         let error = ErrorObject::new(METHOD_NOT_FOUND, format!("{} is not supported here", ask.method));
         Box::pin(async move { Err(error) })
@@ -30,6 +32,17 @@ pub trait Owner: Send + Sync + 'static {
     /// Hears what became of the client itself. Must not block.
     fn event(&self, event: Event) {
         drop(event);
+    }
+}
+
+/// Has the owner hear a notification. If it panics, that is its own affair and no stream's.
+pub(crate) async fn tell(owner: &Arc<dyn Owner>, notification: Notification) {
+    // The set aborts its task when it is dropped, unlike the handle of a task.
+    let mut work = JoinSet::new();
+    let owner = Arc::clone(owner);
+    work.spawn(async move { owner.notification(notification).await });
+    if let Some(Err(error)) = work.join_next().await {
+        tracing::error!(%error, "the owner of a client failed to hear a notification");
     }
 }
 

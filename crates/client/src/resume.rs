@@ -15,7 +15,7 @@ const SHORTEST: Duration = Duration::from_millis(10);
 pub(crate) struct Position {
     last_id: Option<String>,
     retry: Option<Duration>,
-    /// Connections in a row that gave no event.
+    /// Connections in a row that gave no message.
     fruitless: u32,
     /// Attempts in a row that gave no connection.
     failures: u32,
@@ -23,7 +23,10 @@ pub(crate) struct Position {
 
 impl Position {
     pub(crate) fn note(&mut self, event: &Event) {
-        self.fruitless = 0;
+        // An event without data only says that the server is there.
+        if !event.data.is_empty() {
+            self.fruitless = 0;
+        }
         if let Some(id) = &event.id {
             // An empty id takes back the one before.
             self.last_id = Some(id.clone()).filter(|id| !id.is_empty());
@@ -57,12 +60,12 @@ impl Position {
         self.failures >= backoff.attempts
     }
 
-    /// How long to wait before the next attempt. The server's word is a minimum, up to our own longest wait.
+    /// How long to wait before the next attempt. The server's word counts, up to a bound of its own.
     pub(crate) fn wait(&self, backoff: &Backoff) -> Duration {
         let ours = backoff.wait(self.failures.max(self.fruitless));
         match self.retry {
-            Some(retry) if self.failures == 0 => retry.min(backoff.longest).max(SHORTEST),
-            Some(retry) => retry.max(ours).min(backoff.longest),
+            Some(retry) if self.failures == 0 => retry.min(backoff.longest_retry).max(SHORTEST),
+            Some(retry) => retry.min(backoff.longest_retry).max(ours),
             None => ours,
         }
     }
@@ -76,15 +79,17 @@ mod tests {
     use super::*;
 
     enum Step {
+        /// One without data.
         Event(Option<&'static str>, Option<u64>),
+        Message,
         Connected,
         Failed,
     }
 
     /// What to send, and how many milliseconds to wait before.
     fn check(steps: &[Step], expect: (Option<&str>, u64)) {
-        let backoff =
-            Backoff { first: Duration::from_millis(100), longest: Duration::from_millis(1000), attempts: 3 };
+        let ms = Duration::from_millis;
+        let backoff = Backoff { first: ms(100), longest: ms(1000), longest_retry: ms(5000), attempts: 3 };
         let mut position = Position::default();
         for step in steps {
             match step {
@@ -93,6 +98,12 @@ mod tests {
                     data: Bytes::new(),
                     id: id.map(str::to_owned),
                     retry_ms: *retry_ms,
+                }),
+                Step::Message => position.note(&Event {
+                    kind: Kind::Message,
+                    data: Bytes::from_static(b"{}"),
+                    id: None,
+                    retry_ms: None,
                 }),
                 Step::Connected => position.connected(),
                 Step::Failed => position.failed(),
@@ -105,7 +116,7 @@ mod tests {
 
     #[test]
     fn positions_say_what_to_send_and_when() {
-        use Step::{Connected, Event, Failed};
+        use Step::{Connected, Event, Failed, Message};
         check(&[Connected], (None, 100));
         check(&[Connected, Event(None, None)], (None, 100));
         check(&[Connected, Event(Some("a"), None), Event(None, None)], (Some("a"), 100));
@@ -114,11 +125,12 @@ mod tests {
         // The server's word counts, within bounds.
         check(&[Connected, Event(Some("a"), Some(500))], (Some("a"), 500));
         check(&[Connected, Event(Some("a"), Some(0))], (Some("a"), 10));
-        check(&[Connected, Event(Some("a"), Some(99_999))], (Some("a"), 1000));
+        check(&[Connected, Event(Some("a"), Some(99_999))], (Some("a"), 5000));
         check(&[Connected, Event(Some("a"), Some(150)), Failed, Failed], (Some("a"), 200));
         // A stream that ends again and again without a word is asked for less and less often.
         check(&[Connected, Connected, Connected], (None, 400));
-        check(&[Connected, Connected, Connected, Event(None, None)], (None, 100));
+        check(&[Connected, Connected, Connected, Event(None, None)], (None, 400));
+        check(&[Connected, Connected, Connected, Message], (None, 100));
     }
 
     #[test]

@@ -92,6 +92,7 @@ impl Run<'_> {
                     continue;
                 }
                 if let Some(answer) = self.messages(&event.data).await? {
+                    stream.let_go();
                     return Ok(answer);
                 }
             };

@@ -7,7 +7,7 @@ use steadfast_wire::{MessageKind, params};
 use super::Session;
 use crate::call::Job;
 use crate::message::Received;
-use crate::owner::{Ask, Notification};
+use crate::owner::{self, Ask, Notification};
 use crate::shared::Shared;
 
 /// Hands a message to whom it concerns: asks to the dispatcher, progress to the call that wanted it, notifications to the
@@ -55,6 +55,6 @@ async fn notify(shared: &Arc<Shared>, message: Received, job: Option<&Job>) {
         }
         // The owner may want the answer only.
         (None, Some(job)) => drop(job.listener.send(notification).await),
-        (None, None) => shared.owner.notification(notification).await,
+        (None, None) => owner::tell(&shared.owner, notification).await,
     }
 }

@@ -134,7 +134,7 @@ impl Run<'_> {
             Incoming::Stream(stream) => self.follow(id, stream).await,
             Incoming::Refusal { status, body } => {
                 let list = link.messages(&body, Revision::V2026_07_28).unwrap_or_default();
-                let answer = list.iter().find_map(|message| message.answer_to(id));
+                let answer = list.iter().find_map(|message| message.refusal_of(id));
                 answer.ok_or(Error::Refused { status: status.as_u16(), body })
             }
         }
@@ -149,6 +149,7 @@ impl Run<'_> {
                 Err(End::TooMuch(error)) => return Err(Error::BadAnswer(error.to_string())),
             };
             if let Some(answer) = self.messages(id, &event.data).await? {
+                stream.let_go();
                 return Ok(answer);
             }
         }

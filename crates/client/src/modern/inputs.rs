@@ -34,15 +34,28 @@ pub(super) struct Wanted {
     state: Option<String>,
 }
 
+/// The members of a result that decide.
+#[derive(Deserialize)]
+struct Head<'a> {
+    #[serde(borrow, rename = "resultType")]
+    kind: Option<&'a RawValue>,
+    #[serde(borrow, rename = "inputRequests")]
+    requests: Option<&'a RawValue>,
+    #[serde(borrow, rename = "requestState")]
+    state: Option<&'a RawValue>,
+}
+
 impl Outcome {
     pub(super) fn of(method: &str, result: &Bytes, tools: &Tools) -> Result<Self, Error> {
         let bad = |what: &str| Error::BadAnswer(what.to_owned());
-        let members = std::str::from_utf8(result).ok().and_then(|text| Members::parse(text).ok());
-        let Some(members) = members else { return Err(bad("its result is no object")) };
-        let kind = match members.get("resultType") {
+        // serde takes a list for a struct, item by item.
+        let head = Some(result).filter(|result| result.starts_with(b"{"));
+        let head = head.and_then(|result| serde_json::from_slice::<Head<'_>>(result).ok());
+        let Some(head) = head else { return Err(bad("its result is no object")) };
+        let kind = match head.kind.map(RawValue::get).map(serde_json::from_str::<String>) {
             // A server of before the final revision.
             None => return Ok(Self::Final),
-            Some(_) => members.text("resultType").ok_or_else(|| bad("its resultType is no text"))?,
+            Some(kind) => kind.map_err(|_| bad("its resultType is no text"))?,
         };
         if tools.takes(&kind) {
             return Ok(Self::Final);
@@ -53,9 +66,9 @@ impl Outcome {
         if !MAY_ASK.contains(&method) {
             return Err(bad("a method that may not ask for input does"));
         }
-        let requests = members.get("inputRequests").map(Members::parse).transpose();
+        let requests = head.requests.map(RawValue::get).map(Members::parse).transpose();
         let requests = requests.map_err(|_| bad("its inputRequests are no object"))?;
-        let state = members.get("requestState").map(str::to_owned);
+        let state = head.state.map(|state| state.get().to_owned());
         if requests.is_none() && state.is_none() {
             return Err(bad("it asks for input and does not say which"));
         }
@@ -91,30 +104,29 @@ impl Wanted {
 async fn gather(shared: &Arc<Shared>, call: &RequestId, requests: &Members) -> Result<Members, Error> {
     // Dropped, it ends all of them.
     let mut asks = JoinSet::new();
-    let mut answers = Members::default();
-    for (key, request) in requests.iter() {
-        // The answers are in the order of the requests, whichever is there first.
-        answers.set(key, "null");
-        let ask = read(request, call)
-            .ok_or_else(|| Error::BadAnswer(format!("the input {key:?} is no request")))?;
+    let mut answers = Vec::new();
+    for (at, (key, request)) in requests.iter().enumerate() {
+        let bad = || Error::BadAnswer(format!("the input {key:?} is no request"));
+        let ask = read(request, call).ok_or_else(bad)?;
+        answers.push((key.to_owned(), String::new()));
         // In the order of the requests, and only as many as there is room for: each holds its permit to the end.
-        let permit = shared.asks.room().await;
-        let (owner, key) = (Arc::clone(&shared.owner), key.to_owned());
+        let (permit, owner) = (shared.asks.room().await, Arc::clone(&shared.owner));
         asks.spawn(async move {
             let answer = asks::answer(owner, ask).await;
             drop(permit);
-            (key, answer)
+            (at, answer)
         });
     }
     while let Some(done) = asks.join_next().await {
         // The task itself does not panic: whatever the owner does is caught below it.
-        let Ok((key, answer)) = done else { continue };
+        let Ok((at, answer)) = done else { continue };
+        let (key, text) = &mut answers[at];
         match answer {
-            Ok(result) => answers.set(&key, &String::from_utf8_lossy(&result)),
-            Err(error) => return Err(Error::InputRefused { key, message: error.message }),
+            Ok(result) => *text = String::from_utf8_lossy(&result).into_owned(),
+            Err(error) => return Err(Error::InputRefused { key: key.clone(), message: error.message }),
         }
     }
-    Ok(answers)
+    Ok(Members::of(answers))
 }
 
 fn read(request: &str, call: &RequestId) -> Option<Ask> {

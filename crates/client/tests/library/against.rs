@@ -17,8 +17,12 @@ use crate::support::{Counting, Recorder, Value, connect, json, value, within};
 fn config(url: Uri, revision: Revision) -> Config {
     let mut config = Config::new(url);
     config.era = Era::Session(revision);
-    config.backoff =
-        Backoff { first: Duration::from_millis(5), longest: Duration::from_millis(50), attempts: 4 };
+    config.backoff = Backoff {
+        first: Duration::from_millis(5),
+        longest: Duration::from_millis(50),
+        attempts: 4,
+        ..Backoff::default()
+    };
     config
 }
 

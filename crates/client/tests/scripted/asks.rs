@@ -283,3 +283,21 @@ async fn a_closed_client_lets_go_of_its_asks() {
     owner.until("the end of the ask", |owner| owner.now() == 0).await;
     assert_eq!(server.count(Request::is_answer), 0);
 }
+
+#[tokio::test]
+async fn the_asks_of_a_lost_session_are_dropped() {
+    let server = Server::with_sessions(|request| match request {
+        _ if request.calls("t") => Some(Reply::stream().event(&ask(0)).hang()),
+        _ if request.calls("u") && request.header("mcp-session-id") == Some("s1") => Some(Reply::status(404)),
+        _ if request.calls("u") => Some(Reply::result(request, &json!({}))),
+        _ => None,
+    })
+    .await;
+    let owner = Counting::new(Pace::Leave(Semaphore::new(0)));
+    let client = connect(config(&server), owner.clone()).await;
+    let _asking = client.call("tools/call", Some(r#"{"name":"t"}"#)).unwrap();
+    owner.until("the ask", |owner| owner.now() == 1).await;
+    value(call(&client, "u").await);
+    owner.until("its end", |owner| owner.now() == 0).await;
+    assert_eq!((owner.dropped(), server.count(Request::is_answer)), (1, 0));
+}

@@ -216,3 +216,21 @@ async fn heads_are_bounded() {
     let error = call(&client, "t").await.unwrap_err();
     assert!(matches!(&error, Error::Broken(why) if why.contains("too large")), "{error:?}");
 }
+
+#[tokio::test]
+async fn a_connection_whose_stream_has_ended_is_used_again() {
+    let server = Server::with_sessions(|request| {
+        request.calls("t").then(|| {
+            let answer = json!({"jsonrpc": "2.0", "id": request.body["id"], "result": {}});
+            Reply::chunked().chunk(&format!("data: {answer}\n\n")).end()
+        })
+    })
+    .await;
+    let client = connect(config(&server), ()).await;
+    for _ in 0..50 {
+        value(call(&client, "t").await);
+        // The end of the stream is read by a task of its own.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(server.connections() < 25, "{} connections for 50 calls", server.connections());
+}

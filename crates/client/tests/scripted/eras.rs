@@ -99,6 +99,9 @@ async fn stateless_servers_are_recognised() {
         let expect = format!("the server refused with status 400: {{\"code\":{code},\"message\":\"m\"}}");
         check(Era::Probe, face, &[D], Err(&expect)).await;
     }
+    // The refusal counts although its sender has not read our id.
+    let face = Face { discover: unsupported(&["2030-01-01"]).replace("$ID", "null"), ..Face::default() };
+    check(Era::Probe, face, &[D], Err("the server speaks 2030-01-01 and no revision of ours")).await;
     let face = Face { discover: unsupported(&["2026-07-28"]), ..Face::default() };
     check(Era::Probe, face, &[D, D], Err("the server speaks 2026-07-28 and no revision of ours")).await;
 }
@@ -115,6 +118,11 @@ async fn servers_with_sessions_are_recognised() {
         error(404, -32601),
         error(200, -32601),
     ] {
+        let face = Face { discover, initialize: initialized("2025-06-18"), ..Face::default() };
+        check(Era::Probe, face, &[D, I], Ok(Revision::V2025_06_18)).await;
+    }
+    // A page, an empty answer and a stream without one are no answers.
+    for discover in [no(200), no(202), Reply::stream()] {
         let face = Face { discover, initialize: initialized("2025-06-18"), ..Face::default() };
         check(Era::Probe, face, &[D, I], Ok(Revision::V2025_06_18)).await;
     }

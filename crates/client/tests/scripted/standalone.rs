@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use steadfast_client::{Error, Event, Standalone};
+use steadfast_client::{Boxed, Error, Event, Notification, Owner, Standalone};
 
 use crate::support::{Recorder, Reply, Request, Server, config, connect, json};
 
@@ -110,4 +110,27 @@ async fn asks_on_it_are_answered() {
     let answer = log.iter().find(|one| one.is_answer()).unwrap();
     assert_eq!(answer.body, json!({"jsonrpc": "2.0", "id": "x", "result": {}}));
     assert_eq!(answer.header("mcp-session-id"), Some("s1"));
+}
+
+/// Panics at the first notification that it hears.
+struct Startled(Recorder);
+
+impl Owner for Startled {
+    fn notification(&self, notification: Notification) -> Boxed<'_, ()> {
+        assert_ne!(notification.method, "n1", "an owner that panics on purpose");
+        self.0.notification(notification)
+    }
+}
+
+#[tokio::test]
+async fn an_owner_that_panics_hears_what_comes_next() {
+    let server = Server::with_sessions(|request| {
+        (request.verb == "GET").then(|| Reply::stream().send(&note("a", 1)).send(&note("b", 2)).hang())
+    })
+    .await;
+    let heard = Recorder::default();
+    let mut config = config(&server);
+    config.standalone = Standalone::Held;
+    let _client = connect(config, Startled(heard.clone())).await;
+    heard.until("the second", |heard| heard.notifications() == ["n2"]).await;
 }

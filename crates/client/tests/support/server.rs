@@ -101,6 +101,11 @@ impl Reply {
         Self::default().send(head)
     }
 
+    /// The end of a chunked stream, after which the connection goes on.
+    pub(crate) fn end(self) -> Self {
+        Self { keep: true, ..self.send("0\r\n\r\n") }
+    }
+
     pub(crate) fn send(mut self, text: &str) -> Self {
         self.acts.push(Act::Send(text.as_bytes().to_vec()));
         self
@@ -152,6 +157,7 @@ struct State {
     changed: Notify,
     /// Bytes that went into sockets.
     written: AtomicUsize,
+    connections: AtomicUsize,
 }
 
 impl Server {
@@ -164,11 +170,13 @@ impl Server {
             log: Mutex::default(),
             changed: Notify::new(),
             written: AtomicUsize::new(0),
+            connections: AtomicUsize::new(0),
         });
         let server = Self { address, state: Arc::clone(&state) };
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 stream.set_nodelay(true).expect("an option of TCP");
+                state.connections.fetch_add(1, Ordering::SeqCst);
                 tokio::spawn(Arc::clone(&state).serve(stream));
             }
         });
@@ -212,6 +220,10 @@ impl Server {
 
     pub(crate) fn written(&self) -> usize {
         self.state.written.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.state.connections.load(Ordering::SeqCst)
     }
 
     /// Waits until what clients have sent fulfils this.
