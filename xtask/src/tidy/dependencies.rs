@@ -6,7 +6,7 @@ use super::Finding;
 use super::repo::Repo;
 
 /// The folders in `crates/`, each of which may depend on those before it only.
-const LAYERS: &[&str] = &["wire", "session", "store", "engine", "http", "steadfast", "gateway"];
+const LAYERS: &[&str] = &["wire", "session", "store", "engine", "http", "steadfast", "client", "gateway"];
 
 /// The layers that do no IO, read no clock, draw no entropy and know nothing of tasks.
 const PURE: &[&str] = &["wire", "session"];

@@ -1,0 +1,204 @@
+//! Asks: handled side by side up to a bound, answered once each, forgotten when cancelled.
+//!
+//! A reader hands an ask over with [`Asks::accept`] and waits while too many others do. One task takes them in the order
+//! of their arrival and gives each its own as soon as there is room; in strict order there is room for one.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+use steadfast_wire::RequestId;
+use steadfast_wire::rpc::{ErrorObject, INTERNAL_ERROR};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::Error;
+use crate::config::{Limits, Order};
+use crate::incoming::Incoming;
+use crate::legacy::Session;
+use crate::message;
+use crate::owner::{Ask, Event, Owner};
+use crate::shared::Shared;
+
+/// Pings that are being answered at a time. They do not wait behind asks, which may take minutes.
+const PINGS: usize = 8;
+
+/// The asks of one client.
+#[derive(Debug)]
+pub(crate) struct Asks {
+    queue: mpsc::Sender<Waiting>,
+    /// One permit for each ask that may be handled at a time.
+    room: Arc<Semaphore>,
+    pings: Arc<Semaphore>,
+    live: Arc<Live>,
+}
+
+impl Asks {
+    /// Starts the task that hands asks out. It ends when this value and all asks are gone.
+    pub(crate) fn start(order: Order, limits: &Limits) -> Self {
+        let at_once = match order {
+            Order::Concurrent => limits.asks.max(1),
+            Order::Strict => 1,
+        };
+        let room = Arc::new(Semaphore::new(at_once));
+        let (queue, waiting) = mpsc::channel(limits.waiting_asks.max(1));
+        tokio::spawn(hand_out(waiting, Arc::clone(&room)));
+        Self { queue, room, pings: Arc::new(Semaphore::new(PINGS)), live: Arc::default() }
+    }
+
+    /// Takes an ask of a session, waiting while the queue is full. Dropped before that, the ask is forgotten.
+    pub(crate) async fn accept(&self, shared: &Arc<Shared>, session: &Arc<Session>, id: RequestId, ask: Ask) {
+        let Some(place) = Place::take(&self.live, session.generation, id) else {
+            tracing::warn!(method = ask.method, "the server repeats the id of an ask in flight: ignored");
+            return;
+        };
+        let waiting = Waiting { shared: Arc::clone(shared), session: Arc::clone(session), place, ask };
+        // The task that takes them lives as long as this.
+        let _ = self.queue.send(waiting).await;
+    }
+
+    /// Answers a ping without the owner.
+    pub(crate) async fn ping(&self, shared: &Arc<Shared>, session: &Arc<Session>, id: RequestId) {
+        let Ok(permit) = Arc::clone(&self.pings).acquire_owned().await else { return };
+        let (shared, session) = (Arc::clone(shared), Arc::clone(session));
+        tokio::spawn(async move {
+            if let Err(error) = deliver(&shared, &session, message::result(&id, b"{}")).await {
+                tracing::debug!(%error, "a ping was not answered");
+            }
+            drop(permit);
+        });
+    }
+
+    /// The server wants no answer any more.
+    pub(crate) fn cancel(&self, session: &Session, id: &RequestId) {
+        if let Some(token) = self.live.lock().get(&(session.generation, id.clone())) {
+            token.cancel();
+        }
+    }
+
+    /// The session is gone, and with it whoever waited for answers.
+    pub(crate) fn cancel_all(&self, session: &Session) {
+        let live = self.live.lock();
+        live.iter().filter(|((generation, _), _)| *generation == session.generation).for_each(
+            |(_, token)| {
+                token.cancel();
+            },
+        );
+    }
+
+    /// Room for one more ask, which is not in the queue: an input of a stateless call.
+    pub(crate) async fn room(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.room).acquire_owned().await.ok()
+    }
+}
+
+/// Has the owner answer, in a task of its own: if the owner panics, that is an answer too.
+pub(crate) async fn answer(owner: Arc<dyn Owner>, ask: Ask) -> Result<Bytes, ErrorObject> {
+    // The set aborts its task when it is dropped, unlike the handle of a task.
+    let mut work = JoinSet::new();
+    work.spawn(async move { owner.answer(ask).await });
+    match work.join_next().await {
+        Some(Ok(Ok(result))) if serde_json::from_slice::<&RawValue>(&result).is_ok() => Ok(result),
+        Some(Ok(Ok(_))) => Err(ErrorObject::new(INTERNAL_ERROR, "the client's answer is not JSON")),
+        Some(Ok(Err(error))) => Err(error),
+        Some(Err(_)) | None => Err(ErrorObject::new(INTERNAL_ERROR, "the client failed to answer")),
+    }
+}
+
+async fn hand_out(mut queue: mpsc::Receiver<Waiting>, room: Arc<Semaphore>) {
+    while let Some(waiting) = queue.recv().await {
+        let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
+        tokio::spawn(async move {
+            waiting.handle().await;
+            drop(permit);
+        });
+    }
+}
+
+/// An ask on its way.
+#[derive(Debug)]
+struct Waiting {
+    shared: Arc<Shared>,
+    session: Arc<Session>,
+    place: Place,
+    ask: Ask,
+}
+
+impl Waiting {
+    async fn handle(self) {
+        let Self { shared, session, place, ask } = self;
+        let work = async {
+            let text = match answer(Arc::clone(&shared.owner), ask).await {
+                Ok(result) => message::result(place.id(), &result),
+                Err(error) => error.to_message(Some(place.id())).into(),
+            };
+            if let Err(error) = deliver(&shared, &session, text).await {
+                shared.owner.event(Event::AnswerLost { ask: place.id().clone(), error });
+            }
+        };
+        tokio::select! {
+            biased;
+            () = place.cancelled.cancelled() => {}
+            () = shared.closing.cancelled() => {}
+            () = work => {}
+        }
+    }
+}
+
+/// Sends an answer, again only if nothing of it was sent before.
+async fn deliver(shared: &Shared, session: &Session, text: Bytes) -> Result<(), Error> {
+    let mut failures = 0;
+    loop {
+        match shared.link.control(session.headers(), text.clone()).await {
+            Ok((_, Incoming::Refusal { status, body })) => {
+                return Err(Error::Refused { status: status.as_u16(), body });
+            }
+            Ok(_) => return Ok(()),
+            Err(Error::Connect(_)) if failures + 1 < shared.link.backoff.attempts => failures += 1,
+            Err(error) => return Err(error),
+        }
+        tokio::time::sleep(shared.link.backoff.wait(failures)).await;
+    }
+}
+
+/// The asks in flight, by session and id.
+#[derive(Debug, Default)]
+struct Live(Mutex<HashMap<(u64, RequestId), CancellationToken>>);
+
+impl Live {
+    fn lock(&self) -> MutexGuard<'_, HashMap<(u64, RequestId), CancellationToken>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The entry of one ask, for as long as it is in flight.
+#[derive(Debug)]
+struct Place {
+    live: Arc<Live>,
+    key: (u64, RequestId),
+    cancelled: CancellationToken,
+}
+
+impl Place {
+    fn take(live: &Arc<Live>, generation: u64, id: RequestId) -> Option<Self> {
+        let (key, cancelled) = ((generation, id), CancellationToken::new());
+        let mut entries = live.lock();
+        if entries.contains_key(&key) {
+            return None;
+        }
+        entries.insert(key.clone(), cancelled.clone());
+        Some(Self { live: Arc::clone(live), key, cancelled })
+    }
+
+    fn id(&self) -> &RequestId {
+        &self.key.1
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.live.lock().remove(&self.key);
+    }
+}

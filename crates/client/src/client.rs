@@ -1,0 +1,128 @@
+//! The client: what its owner holds.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use steadfast_wire::Revision;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use crate::asks::Asks;
+use crate::call::{Call, CallOptions};
+use crate::config::{Config, Standalone};
+use crate::era::{self, Peer};
+use crate::error::Error;
+use crate::legacy::{self, Sessions};
+use crate::link::Link;
+use crate::members::Members;
+use crate::modern::{self, Tools};
+use crate::owner::Owner;
+use crate::shared::{Mode, Progress, Shared};
+use crate::transport::{Http, Transport};
+
+/// A client of one server. Clones are the same client; when the last of them and of its calls is gone, everything that
+/// runs for it ends, but only [`close`](Self::close) ends the session at the server.
+#[derive(Clone, Debug)]
+pub struct Client {
+    life: Arc<Life>,
+}
+
+impl Client {
+    /// Connects over plain HTTP: agrees on a revision, and opens a session if that has sessions.
+    pub async fn connect(config: Config, owner: impl Owner) -> Result<Self, Error> {
+        let transport = Http::new(&config.timeouts, &config.limits);
+        Self::connect_over(transport, config, owner).await
+    }
+
+    /// Connects over any transport.
+    pub async fn connect_over(
+        transport: impl Transport,
+        config: Config,
+        owner: impl Owner,
+    ) -> Result<Self, Error> {
+        let link = Link::new(Arc::new(transport), &config)?;
+        let mode = match era::settle(&link, config.era).await? {
+            Peer::Session(session) => Mode::Session(Sessions::new(session)),
+            Peer::Stateless(server) => Mode::Stateless(Tools::new(server, &config)),
+        };
+        let shared = Arc::new(Shared {
+            asks: Asks::start(config.order, &config.limits),
+            calls: Arc::new(Semaphore::new(config.limits.calls)),
+            closing: CancellationToken::new(),
+            progress: Progress::default(),
+            owner: Arc::new(owner),
+            link,
+            mode,
+        });
+        if config.standalone == Standalone::Held && matches!(shared.mode, Mode::Session(_)) {
+            tokio::spawn(legacy::hold_standalone(Arc::clone(&shared)));
+        }
+        Ok(Self { life: Arc::new(Life { shared }) })
+    }
+
+    /// Begins a call. `params` is the JSON text of an object.
+    pub fn call(&self, method: &str, params: Option<&str>) -> Result<Call, Error> {
+        self.call_with(method, params, CallOptions::default())
+    }
+
+    pub fn call_with(&self, method: &str, params: Option<&str>, options: CallOptions) -> Result<Call, Error> {
+        Call::start(&self.life, method, params, options)
+    }
+
+    /// Sends a notification.
+    pub async fn notify(&self, method: &str, params: Option<&str>) -> Result<(), Error> {
+        let shared = &self.life.shared;
+        if shared.closing.is_cancelled() {
+            return Err(Error::Closed);
+        }
+        let params = params.map(Members::parse).transpose().map_err(|_| Error::BadParams)?;
+        match &shared.mode {
+            Mode::Session(sessions) => legacy::notify(shared, sessions, method, params.as_ref()).await,
+            Mode::Stateless(_) => modern::notify(shared, method, params).await,
+        }
+    }
+
+    /// The revision in use.
+    pub fn revision(&self) -> Revision {
+        self.life.shared.revision()
+    }
+
+    /// What the server said of itself: the JSON text of the result of `initialize` or `server/discover`.
+    pub fn server(&self) -> Bytes {
+        match &self.life.shared.mode {
+            Mode::Session(sessions) => sessions.current().server.clone(),
+            Mode::Stateless(tools) => tools.server(),
+        }
+    }
+
+    /// The id of the session, if there is one and the server gave it a name.
+    pub fn session_id(&self) -> Option<String> {
+        match &self.life.shared.mode {
+            Mode::Session(sessions) => sessions.current().id_text(),
+            Mode::Stateless(_) => None,
+        }
+    }
+
+    /// Ends the client: calls in flight end with [`Error::Closed`], asks are dropped, and the server is told to forget the
+    /// session.
+    pub async fn close(self) -> Result<(), Error> {
+        let shared = &self.life.shared;
+        shared.closing.cancel();
+        match &shared.mode {
+            Mode::Session(sessions) => legacy::close(shared, &sessions.current()).await,
+            Mode::Stateless(_) => Ok(()),
+        }
+    }
+}
+
+/// Ends what runs for a client when the last handle is dropped.
+#[derive(Debug)]
+pub(crate) struct Life {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        self.shared.closing.cancel();
+    }
+}

@@ -1,0 +1,136 @@
+//! The answer to a request, from its head to its messages, in bounded memory.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::CONTENT_TYPE;
+use http::{Response, StatusCode};
+use http_body_util::BodyExt as _;
+use steadfast_wire::headers;
+use steadfast_wire::sse::{self, Decoder, Event};
+
+use crate::Error;
+use crate::config::Limits;
+use crate::transport::Body;
+
+/// How much of the body of a refusal is read.
+const MAX_REFUSAL_BYTES: usize = 64 << 10;
+
+/// How long, and for how many more events, a stream is read after its answer, so that its connection can be used again.
+const FAREWELL: Duration = Duration::from_secs(1);
+const MAX_FAREWELL_EVENTS: usize = 16;
+
+/// An answer by its kind.
+#[derive(Debug)]
+pub(crate) enum Incoming {
+    /// A body in one piece.
+    Whole(Bytes),
+    Stream(Stream),
+    /// An HTTP status that says no. Its body may be JSON-RPC, or anything else.
+    Refusal {
+        status: StatusCode,
+        body: Bytes,
+    },
+}
+
+/// Why a stream gives no more events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The server ended it, or the network did.
+    Over(String),
+    /// The server sent more than the limits allow.
+    TooMuch(sse::DecodeError),
+}
+
+impl Incoming {
+    /// Reads the head, and the body unless it is a stream.
+    pub(crate) async fn read(response: Response<Body>, limits: &Limits) -> Result<Self, Error> {
+        let status = response.status();
+        let kind = essence(&response);
+        let body = response.into_body();
+        if !status.is_success() {
+            // What a refusal says is worth little: as much of it as comes and fits.
+            let body = read_up_to(body, MAX_REFUSAL_BYTES).await;
+            return Ok(Self::Refusal { status, body });
+        }
+        if kind == headers::EVENT_STREAM {
+            return Ok(Self::Stream(Stream::new(body, limits)));
+        }
+        read_whole(body, limits.body_bytes).await.map(Self::Whole)
+    }
+}
+
+/// The events of one connection.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    body: Body,
+    decoder: Decoder,
+    chunk: Bytes,
+}
+
+impl Stream {
+    fn new(body: Body, limits: &Limits) -> Self {
+        let limits = sse::Limits { max_line_bytes: limits.line_bytes, max_event_bytes: limits.event_bytes };
+        Self { body, decoder: Decoder::new(limits), chunk: Bytes::new() }
+    }
+
+    /// The next event. Dropped while it waits, it has lost nothing.
+    pub(crate) async fn next(&mut self) -> Result<Event, End> {
+        loop {
+            match self.decoder.decode(&mut self.chunk) {
+                Ok(Some(event)) => return Ok(event),
+                Ok(None) => {}
+                Err(error) => return Err(End::TooMuch(error)),
+            }
+            match self.body.frame().await {
+                Some(Ok(frame)) => self.chunk = frame.into_data().unwrap_or_default(),
+                Some(Err(error)) => return Err(End::Over(error.to_string())),
+                None => return Err(End::Over("the stream ended".to_owned())),
+            }
+        }
+    }
+
+    /// Nothing more is wanted of this stream. Most servers end it now; if this one does, its connection is spared.
+    pub(crate) fn let_go(mut self) {
+        tokio::spawn(async move {
+            let rest = async {
+                for _ in 0..MAX_FAREWELL_EVENTS {
+                    if self.next().await.is_err() {
+                        return;
+                    }
+                }
+            };
+            // Dropped before its end, it closes its connection.
+            let _ = tokio::time::timeout(FAREWELL, rest).await;
+        });
+    }
+}
+
+/// The media type without its parameters, in lower case.
+fn essence(response: &Response<Body>) -> String {
+    let value = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    value.and_then(|value| value.split(';').next()).unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+async fn read_whole(mut body: Body, limit: usize) -> Result<Bytes, Error> {
+    let mut whole = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| Error::Broken(error.to_string()))?;
+        let data = frame.into_data().unwrap_or_default();
+        if whole.len() + data.len() > limit {
+            return Err(Error::BadAnswer(format!("its body has more than {limit} bytes")));
+        }
+        whole.extend_from_slice(&data);
+    }
+    Ok(whole.freeze())
+}
+
+async fn read_up_to(mut body: Body, limit: usize) -> Bytes {
+    let mut whole = BytesMut::new();
+    while whole.len() < limit {
+        let Some(Ok(frame)) = body.frame().await else { break };
+        whole.extend_from_slice(&frame.into_data().unwrap_or_default());
+    }
+    whole.truncate(limit);
+    whole.freeze()
+}

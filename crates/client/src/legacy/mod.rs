@@ -1,0 +1,10 @@
+//! Revisions with sessions: 2025-03-26, 2025-06-18 and 2025-11-25.
+
+mod call;
+mod receive;
+mod session;
+mod standalone;
+
+pub(crate) use call::{call, tell_cancelled};
+pub(crate) use session::{Session, Sessions, close, initialize, notify};
+pub(crate) use standalone::hold_standalone;

@@ -1,0 +1,196 @@
+//! Sessions: opened, renewed when the server forgets them, and closed.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use steadfast_wire::rpc::json_string;
+use steadfast_wire::{Revision, headers};
+use tokio::sync::{Mutex, watch};
+
+use crate::error::Error;
+use crate::incoming::Incoming;
+use crate::link::{Link, Reply};
+use crate::members::Members;
+use crate::message::{self, Answer};
+use crate::owner::Event;
+use crate::shared::{Mode, Shared};
+
+/// One session at the server.
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// A server may do without.
+    id: Option<HeaderValue>,
+    pub(crate) revision: Revision,
+    /// Which session of this client it is.
+    pub(crate) generation: u64,
+    /// The JSON text of the result of `initialize`.
+    pub(crate) server: Bytes,
+}
+
+impl Session {
+    /// What every request of the session carries.
+    pub(crate) fn headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        if let Some(id) = &self.id {
+            headers.insert(headers::SESSION_ID, id.clone());
+        }
+        let version = HeaderValue::from_static(self.revision.as_str());
+        headers.insert(headers::PROTOCOL_VERSION, version);
+        headers
+    }
+
+    /// Whether this status means that the server has forgotten the session.
+    pub(crate) fn is_lost(&self, status: StatusCode) -> bool {
+        status == StatusCode::NOT_FOUND && self.id.is_some()
+    }
+
+    pub(crate) fn id_text(&self) -> Option<String> {
+        self.id.as_ref().map(|id| String::from_utf8_lossy(id.as_bytes()).into_owned())
+    }
+}
+
+/// The session in use, and how the next one comes to be.
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    current: watch::Sender<Arc<Session>>,
+    /// Held while a session is opened.
+    renewal: Mutex<Renewal>,
+}
+
+/// How opening a session went before.
+#[derive(Debug, Default)]
+struct Renewal {
+    failed: Option<Error>,
+}
+
+impl Sessions {
+    pub(crate) fn new(session: Session) -> Self {
+        Self { current: watch::Sender::new(Arc::new(session)), renewal: Mutex::default() }
+    }
+
+    pub(crate) fn current(&self) -> Arc<Session> {
+        Arc::clone(&self.current.borrow())
+    }
+
+    /// Tells of the sessions that come after.
+    pub(crate) fn watch(&self) -> watch::Receiver<Arc<Session>> {
+        self.current.subscribe()
+    }
+
+    /// The session after one that the server has forgotten. However many ask for it, it is opened once, and if that fails
+    /// all who waited hear why.
+    pub(crate) async fn renew(
+        &self,
+        shared: &Arc<Shared>,
+        lost: &Arc<Session>,
+    ) -> Result<Arc<Session>, Error> {
+        // In a task of its own: whoever waits here may be cancelled, and the server has opened a session by then.
+        let task = tokio::spawn(renew(Arc::clone(shared), Arc::clone(lost)));
+        task.await.unwrap_or(Err(Error::Closed))
+    }
+}
+
+async fn renew(shared: Arc<Shared>, lost: Arc<Session>) -> Result<Arc<Session>, Error> {
+    let Mode::Session(sessions) = &shared.mode else { return Err(Error::Closed) };
+    let mut renewal = match sessions.renewal.try_lock() {
+        Ok(mut renewal) => {
+            renewal.failed = None;
+            renewal
+        }
+        Err(_) => sessions.renewal.lock().await,
+    };
+    let current = sessions.current();
+    if current.generation != lost.generation {
+        return Ok(current);
+    }
+    if let Some(error) = &renewal.failed {
+        return Err(error.clone());
+    }
+    shared.asks.cancel_all(&lost);
+    match initialize(&shared.link, lost.revision, lost.generation + 1).await {
+        Ok(session) => {
+            let session = Arc::new(session);
+            sessions.current.send_replace(Arc::clone(&session));
+            shared.owner.event(Event::SessionRenewed);
+            Ok(session)
+        }
+        Err(error) => {
+            renewal.failed = Some(error.clone());
+            Err(error)
+        }
+    }
+}
+
+/// Opens a session: `initialize`, then `notifications/initialized`.
+pub(crate) async fn initialize(link: &Link, offer: Revision, generation: u64) -> Result<Session, Error> {
+    let id = link.next_id();
+    let params = format!(
+        r#"{{"protocolVersion":{},"capabilities":{},"clientInfo":{}}}"#,
+        json_string(offer.as_str()),
+        link.capabilities,
+        link.info
+    );
+    let text = message::request(&id, "initialize", Some(&params));
+    let (headers, reply) = link.request(&id, offer, HeaderMap::new(), text).await?;
+    let server = match reply {
+        Reply::Answer(Answer::Result(server)) => server,
+        Reply::Answer(Answer::Error(error)) => return Err(Error::Refused { status: 200, body: error }),
+        Reply::Refusal { status, body, .. } => return Err(Error::Refused { status, body }),
+    };
+    let version = std::str::from_utf8(&server).ok().and_then(|text| Members::parse(text).ok());
+    let version = version.and_then(|members| members.text("protocolVersion"));
+    let Some(version) = version else {
+        return Err(Error::BadAnswer("the result of initialize has no protocolVersion".to_owned()));
+    };
+    let Some(revision) = Revision::parse(&version).filter(|revision| !revision.is_modern()) else {
+        return Err(Error::NoCommonRevision { offered: vec![version] });
+    };
+    let id = headers.get(headers::SESSION_ID).cloned();
+    let session = Session { id, revision, generation, server };
+    let initialized = message::notification("notifications/initialized", None);
+    match link.control(session.headers(), initialized).await? {
+        (_, Incoming::Refusal { status, body }) => Err(Error::Refused { status: status.as_u16(), body }),
+        _ => Ok(session),
+    }
+}
+
+/// Sends a notification; again in a new session if the server has forgotten this one, which means that it has not
+/// seen it.
+pub(crate) async fn notify(
+    shared: &Arc<Shared>,
+    sessions: &Sessions,
+    method: &str,
+    params: Option<&Members>,
+) -> Result<(), Error> {
+    let text = message::notification(method, params.map(ToString::to_string).as_deref());
+    let mut session = sessions.current();
+    let first = session.generation;
+    loop {
+        match shared.link.control(session.headers(), text.clone()).await? {
+            (_, Incoming::Refusal { status, .. }) if session.is_lost(status) => {
+                if session.generation != first {
+                    return Err(Error::SessionLost);
+                }
+                session = sessions.renew(shared, &session).await?;
+            }
+            (_, Incoming::Refusal { status, body }) => {
+                return Err(Error::Refused { status: status.as_u16(), body });
+            }
+            _ => return Ok(()),
+        }
+    }
+}
+
+/// Tells the server to forget the session. It may have done so, or not know how to.
+pub(crate) async fn close(shared: &Shared, session: &Session) -> Result<(), Error> {
+    if session.id.is_none() {
+        return Ok(());
+    }
+    let response = shared.link.delete(session.headers()).await?;
+    match Incoming::read(response, &shared.link.limits).await? {
+        Incoming::Refusal { status: StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, .. } => Ok(()),
+        Incoming::Refusal { status, body } => Err(Error::Refused { status: status.as_u16(), body }),
+        Incoming::Whole(_) | Incoming::Stream(_) => Ok(()),
+    }
+}

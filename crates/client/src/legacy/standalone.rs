@@ -1,0 +1,136 @@
+//! The standalone stream of a session: held open for as long as the client lives.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use steadfast_wire::headers;
+use steadfast_wire::sse::Kind;
+
+use super::receive::receive;
+use super::{Session, Sessions};
+use crate::error::{Error, Wait};
+use crate::incoming::{End, Incoming, Stream};
+use crate::owner::Event;
+use crate::resume::Position;
+use crate::shared::{Mode, Shared};
+
+/// Opens the stream, resumes it, opens it again, until the client ends, the server has none, or it fails too often in a
+/// row.
+pub(crate) async fn hold_standalone(shared: Arc<Shared>) {
+    let Mode::Session(sessions) = &shared.mode else { return };
+    let end = tokio::select! {
+        () = shared.closing.cancelled() => return,
+        end = hold(&shared, sessions) => end,
+    };
+    shared.owner.event(match end {
+        Some(error) => Event::StandaloneLost(error),
+        None => Event::StandaloneAbsent,
+    });
+}
+
+/// Runs until it gives up; `None` if the server has no such stream.
+async fn hold(shared: &Arc<Shared>, sessions: &Sessions) -> Option<Error> {
+    let mut changes = sessions.watch();
+    let mut position = Position::default();
+    let mut generation = None;
+    loop {
+        let session = Arc::clone(&changes.borrow_and_update());
+        if generation.replace(session.generation) != Some(session.generation) {
+            position.forget();
+        }
+        let error = match open(shared, &session, &position).await {
+            Ok(stream) => {
+                position.connected();
+                shared.owner.event(Event::StandaloneOpen);
+                tokio::select! {
+                    end = listen(shared, &session, stream, &mut position) => match end {
+                        End::Over(_) => {}
+                        // It would come again and again.
+                        End::TooMuch(error) => return Some(Error::BadAnswer(error.to_string())),
+                    },
+                    // Its session is over, whether or not the server has noticed.
+                    _ = changes.changed() => {}
+                }
+                tokio::time::sleep(position.wait(&shared.link.backoff)).await;
+                continue;
+            }
+            Err(Refusal::Absent) => return None,
+            Err(Refusal::Unknown) => {
+                position.forget();
+                shared.owner.event(Event::Gap);
+                continue;
+            }
+            Err(Refusal::Lost) => match sessions.renew(shared, &session).await {
+                Ok(_) => continue,
+                Err(error) => error,
+            },
+            Err(Refusal::Failed(error)) => error,
+        };
+        position.failed();
+        if position.is_given_up(&shared.link.backoff) {
+            return Some(error);
+        }
+        tokio::time::sleep(position.wait(&shared.link.backoff)).await;
+    }
+}
+
+/// Why there is no stream.
+enum Refusal {
+    /// The server has none.
+    Absent,
+    /// The server does not know the event from which on we want it.
+    Unknown,
+    /// The server has forgotten the session.
+    Lost,
+    Failed(Error),
+}
+
+async fn open(shared: &Shared, session: &Session, position: &Position) -> Result<Stream, Refusal> {
+    let link = &shared.link;
+    let mut headers = session.headers();
+    let last = position.last_event_id();
+    if let Some(last) = &last {
+        headers.insert(headers::LAST_EVENT_ID, last.clone());
+    }
+    let response = link.get(headers).await.map_err(Refusal::Failed)?;
+    let read = tokio::time::timeout(link.timeouts.control, Incoming::read(response, &link.limits));
+    match read.await.unwrap_or(Err(Error::Timeout(Wait::Head))).map_err(Refusal::Failed)? {
+        Incoming::Stream(stream) => Ok(stream),
+        Incoming::Refusal { status: StatusCode::METHOD_NOT_ALLOWED, .. } => Err(Refusal::Absent),
+        Incoming::Refusal { status, .. } if session.is_lost(status) => Err(Refusal::Lost),
+        Incoming::Refusal { status, .. } if last.is_some() && status == StatusCode::BAD_REQUEST => {
+            Err(Refusal::Unknown)
+        }
+        Incoming::Refusal { status, body } => {
+            Err(Refusal::Failed(Error::Refused { status: status.as_u16(), body }))
+        }
+        Incoming::Whole(_) => Err(Refusal::Failed(Error::BadAnswer("it is no stream".to_owned()))),
+    }
+}
+
+/// Reads one connection to its end.
+async fn listen(
+    shared: &Arc<Shared>,
+    session: &Arc<Session>,
+    mut stream: Stream,
+    position: &mut Position,
+) -> End {
+    loop {
+        let event = match stream.next().await {
+            Ok(event) => event,
+            Err(end) => return end,
+        };
+        position.note(&event);
+        if event.kind != Kind::Message || event.data.is_empty() {
+            continue;
+        }
+        match shared.link.messages(&event.data, session.revision) {
+            Ok(list) => {
+                for message in list {
+                    receive(shared, session, message, None).await;
+                }
+            }
+            Err(error) => tracing::warn!(%error, "a message on the standalone stream is ignored"),
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Messages as they travel: what we write, and what a server wrote.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+use steadfast_wire::envelope::EnvelopeError;
+use steadfast_wire::rpc::json_string;
+use steadfast_wire::{Body, Message, MessageKind, RequestId, Revision};
+
+/// What a server answered to a call: the JSON text of its result, or of its error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    Result(Bytes),
+    Error(Bytes),
+}
+
+impl Answer {
+    /// The code of an error.
+    pub fn code(&self) -> Option<i64> {
+        #[derive(Deserialize)]
+        struct Error {
+            code: i64,
+        }
+        match self {
+            Self::Result(_) => None,
+            Self::Error(text) => serde_json::from_slice::<Error>(text).ok().map(|error| error.code),
+        }
+    }
+}
+
+/// A message of the server, over bytes that stay as they came.
+#[derive(Clone, Debug)]
+pub(crate) struct Received {
+    pub(crate) kind: MessageKind,
+    pub(crate) method: String,
+    pub(crate) params: Option<Bytes>,
+    /// The whole message.
+    pub(crate) text: Bytes,
+}
+
+impl Received {
+    /// The messages in a body or an event: one, or the batch that 2025-03-26 allows.
+    pub(crate) fn parse(
+        bytes: &Bytes,
+        revision: Revision,
+        max_batch: usize,
+    ) -> Result<Vec<Self>, EnvelopeError> {
+        let own = |message: Message<'_>| Self {
+            params: message.params.map(|params| bytes.slice_ref(params.as_bytes())),
+            text: bytes.slice_ref(message.text.as_bytes()),
+            method: message.method.into_owned(),
+            kind: message.kind,
+        };
+        match Body::parse(bytes, max_batch)? {
+            Body::One(message) => Ok(vec![own(message)]),
+            Body::Batch(list) if revision.allows_batches() => Ok(list.into_iter().map(own).collect()),
+            Body::Batch(_) => Err(EnvelopeError::Shape(format!("{revision} has no batches"))),
+        }
+    }
+
+    /// What it answers, if it is an answer.
+    pub(crate) fn answer(&self) -> Option<Answer> {
+        #[derive(Deserialize)]
+        struct Parts<'a> {
+            // A result may be null, which serde would take for none.
+            #[serde(borrow, default, deserialize_with = "present")]
+            result: Option<&'a RawValue>,
+            #[serde(borrow, default, deserialize_with = "present")]
+            error: Option<&'a RawValue>,
+        }
+        let parts: Parts<'_> = serde_json::from_slice(&self.text).ok()?;
+        let slice = |raw: &RawValue| self.text.slice_ref(raw.get().as_bytes());
+        match parts {
+            Parts { result: Some(result), .. } => Some(Answer::Result(slice(result))),
+            Parts { error: Some(error), .. } => Some(Answer::Error(slice(error))),
+            Parts { .. } => None,
+        }
+    }
+
+    /// The answer in it, if it answers this very call. One without an id answers nothing we know.
+    pub(crate) fn answer_to(&self, id: &RequestId) -> Option<Answer> {
+        match &self.kind {
+            MessageKind::Response(Some(other)) if other == id => self.answer(),
+            _ => None,
+        }
+    }
+
+    /// The error in a refusal of our request, whose sender may not have read as far as its id.
+    pub(crate) fn refusal_of(&self, id: &RequestId) -> Option<Answer> {
+        match &self.kind {
+            MessageKind::Response(None) => self.answer(),
+            _ => self.answer_to(id),
+        }
+    }
+
+    /// The token of a progress notification.
+    pub(crate) fn progress_token(&self) -> Option<RequestId> {
+        #[derive(Deserialize)]
+        struct Params<'a> {
+            #[serde(borrow, rename = "progressToken")]
+            token: &'a RawValue,
+        }
+        let params: Params<'_> = serde_json::from_slice(self.params.as_ref()?).ok()?;
+        RequestId::from_json(params.token.get()).ok()
+    }
+}
+
+fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+pub(crate) fn request(id: &RequestId, method: &str, params: Option<&str>) -> Bytes {
+    let (method, params) = (json_string(method), with_params(params));
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{method}{params}}}"#).into()
+}
+
+pub(crate) fn notification(method: &str, params: Option<&str>) -> Bytes {
+    let (method, params) = (json_string(method), with_params(params));
+    format!(r#"{{"jsonrpc":"2.0","method":{method}{params}}}"#).into()
+}
+
+pub(crate) fn result(id: &RequestId, result: &[u8]) -> Bytes {
+    let mut text = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"#).into_bytes();
+    text.extend_from_slice(result);
+    text.push(b'}');
+    text.into()
+}
+
+fn with_params(params: Option<&str>) -> Cow<'static, str> {
+    params.map_or(Cow::Borrowed(""), |params| Cow::Owned(format!(r#","params":{params}"#)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(text: &str) -> Option<Answer> {
+        let bytes = Bytes::copy_from_slice(text.as_bytes());
+        let list = Received::parse(&bytes, Revision::V2025_11_25, 1).unwrap();
+        list[0].answer_to(&RequestId::Number(7))
+    }
+
+    #[test]
+    fn an_answer_is_the_bytes_that_came() {
+        let result = |text: &'static str| Some(Answer::Result(Bytes::from_static(text.as_bytes())));
+        for (text, expect) in [
+            (r#"{"jsonrpc":"2.0","id":7,"result":{ "b":1, "a":1.0 }}"#, result(r#"{ "b":1, "a":1.0 }"#)),
+            (r#"{"jsonrpc":"2.0","id":7,"result":null}"#, result("null")),
+            (r#"{"jsonrpc":"2.0","id":"7","result":{}}"#, None),
+            (r#"{"jsonrpc":"2.0","id":8,"result":{}}"#, None),
+            (r#"{"jsonrpc":"2.0","method":"x"}"#, None),
+            (r#"{"jsonrpc":"2.0","error":{"code":1,"message":""}}"#, None),
+        ] {
+            assert_eq!(answer(text), expect, "{text}");
+        }
+        let error = answer(r#"{"error":{"code":-32601,"message":"no"},"id":7,"jsonrpc":"2.0"}"#).unwrap();
+        assert_eq!(error.code(), Some(-32601));
+    }
+
+    #[test]
+    fn batches_belong_to_one_revision() {
+        let bytes = Bytes::from_static(br#"[{"jsonrpc":"2.0","method":"a"},{"jsonrpc":"2.0","method":"b"}]"#);
+        let count = |revision| Received::parse(&bytes, revision, 2).map(|list| list.len());
+        assert_eq!(count(Revision::V2025_03_26), Ok(2));
+        assert!(count(Revision::V2025_06_18).is_err());
+        assert!(Received::parse(&bytes, Revision::V2025_03_26, 1).is_err());
+    }
+}

@@ -1,0 +1,85 @@
+//! What a client wants of its owner.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use steadfast_wire::RequestId;
+use steadfast_wire::rpc::{ErrorObject, METHOD_NOT_FOUND};
+use tokio::task::JoinSet;
+
+use crate::Error;
+
+/// A future that knows nothing of its type.
+pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Whoever has a client: answers the server's asks, and hears what belongs to no call.
+pub trait Owner: Send + Sync + 'static {
+    /// Answers an ask with the JSON text of its result. Several run at a time ([`Order`](crate::Order)). The future is
+    /// dropped when the server cancels the ask, when its session is lost, and when a stateless call that wanted it ends.
+    fn answer(&self, ask: Ask) -> Boxed<'_, Result<Bytes, ErrorObject>> {
+        let error = ErrorObject::new(METHOD_NOT_FOUND, format!("{} is not supported here", ask.method));
+        Box::pin(async move { Err(error) })
+    }
+
+    /// Hears a notification that belongs to no call. Its stream is not read on before this returns.
+    fn notification(&self, notification: Notification) -> Boxed<'_, ()> {
+        drop(notification);
+        Box::pin(async {})
+    }
+
+    /// Hears what became of the client itself. Must not block.
+    fn event(&self, event: Event) {
+        drop(event);
+    }
+}
+
+/// Has the owner hear a notification. If it panics, that is its own affair and no stream's.
+pub(crate) async fn tell(owner: &Arc<dyn Owner>, notification: Notification) {
+    // The set aborts its task when it is dropped, unlike the handle of a task.
+    let mut work = JoinSet::new();
+    let owner = Arc::clone(owner);
+    work.spawn(async move { owner.notification(notification).await });
+    if let Some(Err(error)) = work.join_next().await {
+        tracing::error!(%error, "the owner of a client failed to hear a notification");
+    }
+}
+
+/// An owner that only calls.
+impl Owner for () {}
+
+/// A request of the server: sampling, elicitation, roots, or what it pleases. Pings are answered for the owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ask {
+    pub method: String,
+    /// The JSON text of its parameters.
+    pub params: Option<Bytes>,
+    /// The call on whose stream it came, or that asked for input.
+    pub call: Option<RequestId>,
+}
+
+/// A message of the server that wants no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notification {
+    pub method: String,
+    /// The JSON text of its parameters.
+    pub params: Option<Bytes>,
+}
+
+/// What became of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The server had forgotten the session, and there is a new one. Subscriptions and the log level are gone.
+    SessionRenewed,
+    /// The standalone stream is open, for the first time or again.
+    StandaloneOpen,
+    /// The standalone stream could not be resumed and was opened afresh: messages may be missing.
+    Gap,
+    /// The standalone stream is given up.
+    StandaloneLost(Error),
+    /// The server offers no standalone stream.
+    StandaloneAbsent,
+    /// The answer to an ask did not reach the server.
+    AnswerLost { ask: RequestId, error: Error },
+}

@@ -1,0 +1,148 @@
+//! Where a stream stands, and when to ask for the rest of it. Pure.
+
+use std::time::Duration;
+
+use http::HeaderValue;
+use steadfast_wire::sse::Event;
+
+use crate::config::Backoff;
+
+/// The shortest wait, so that a server that says zero is not asked in a tight loop.
+const SHORTEST: Duration = Duration::from_millis(10);
+
+/// The position in a stream that may span several connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Position {
+    last_id: Option<String>,
+    retry: Option<Duration>,
+    /// Connections in a row that gave no message.
+    fruitless: u32,
+    /// Attempts in a row that gave no connection.
+    failures: u32,
+}
+
+impl Position {
+    pub(crate) fn note(&mut self, event: &Event) {
+        // An event without data only says that the server is there.
+        if !event.data.is_empty() {
+            self.fruitless = 0;
+        }
+        if let Some(id) = &event.id {
+            // An empty id takes back the one before.
+            self.last_id = Some(id.clone()).filter(|id| !id.is_empty());
+        }
+        if let Some(ms) = event.retry_ms {
+            self.retry = Some(Duration::from_millis(ms));
+        }
+    }
+
+    /// A connection was made; whether it is of use shows later.
+    pub(crate) fn connected(&mut self) {
+        self.failures = 0;
+        self.fruitless = self.fruitless.saturating_add(1);
+    }
+
+    pub(crate) fn failed(&mut self) {
+        self.failures = self.failures.saturating_add(1);
+    }
+
+    /// Begins anew, from wherever the server does.
+    pub(crate) fn forget(&mut self) {
+        self.last_id = None;
+    }
+
+    /// What to send to get the rest. `None` if the server gave no id, or one that no header holds.
+    pub(crate) fn last_event_id(&self) -> Option<HeaderValue> {
+        HeaderValue::from_bytes(self.last_id.as_ref()?.as_bytes()).ok()
+    }
+
+    pub(crate) fn is_given_up(&self, backoff: &Backoff) -> bool {
+        self.failures >= backoff.attempts
+    }
+
+    /// How long to wait before the next attempt. The server's word counts, up to a bound of its own.
+    pub(crate) fn wait(&self, backoff: &Backoff) -> Duration {
+        let ours = backoff.wait(self.failures.max(self.fruitless));
+        match self.retry {
+            Some(retry) if self.failures == 0 => retry.min(backoff.longest_retry).max(SHORTEST),
+            Some(retry) => retry.min(backoff.longest_retry).max(ours),
+            None => ours,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use steadfast_wire::sse::Kind;
+
+    use super::*;
+
+    enum Step {
+        /// One without data.
+        Event(Option<&'static str>, Option<u64>),
+        Message,
+        Connected,
+        Failed,
+    }
+
+    /// What to send, and how many milliseconds to wait before.
+    fn check(steps: &[Step], expect: (Option<&str>, u64)) {
+        let ms = Duration::from_millis;
+        let backoff = Backoff { first: ms(100), longest: ms(1000), longest_retry: ms(5000), attempts: 3 };
+        let mut position = Position::default();
+        for step in steps {
+            match step {
+                Step::Event(id, retry_ms) => position.note(&Event {
+                    kind: Kind::Message,
+                    data: Bytes::new(),
+                    id: id.map(str::to_owned),
+                    retry_ms: *retry_ms,
+                }),
+                Step::Message => position.note(&Event {
+                    kind: Kind::Message,
+                    data: Bytes::from_static(b"{}"),
+                    id: None,
+                    retry_ms: None,
+                }),
+                Step::Connected => position.connected(),
+                Step::Failed => position.failed(),
+            }
+        }
+        let id = position.last_event_id();
+        let id = id.as_ref().and_then(|id| id.to_str().ok());
+        assert_eq!((id, position.wait(&backoff).as_millis() as u64), expect);
+    }
+
+    #[test]
+    fn positions_say_what_to_send_and_when() {
+        use Step::{Connected, Event, Failed, Message};
+        check(&[Connected], (None, 100));
+        check(&[Connected, Event(None, None)], (None, 100));
+        check(&[Connected, Event(Some("a"), None), Event(None, None)], (Some("a"), 100));
+        check(&[Connected, Event(Some("a"), None), Event(Some(""), None)], (None, 100));
+        check(&[Connected, Event(Some("a\u{1}"), None)], (None, 100));
+        // The server's word counts, within bounds.
+        check(&[Connected, Event(Some("a"), Some(500))], (Some("a"), 500));
+        check(&[Connected, Event(Some("a"), Some(0))], (Some("a"), 10));
+        check(&[Connected, Event(Some("a"), Some(99_999))], (Some("a"), 5000));
+        check(&[Connected, Event(Some("a"), Some(150)), Failed, Failed], (Some("a"), 200));
+        // A stream that ends again and again without a word is asked for less and less often.
+        check(&[Connected, Connected, Connected], (None, 400));
+        check(&[Connected, Connected, Connected, Event(None, None)], (None, 400));
+        check(&[Connected, Connected, Connected, Message], (None, 100));
+    }
+
+    #[test]
+    fn failures_in_a_row_end_it() {
+        let backoff = Backoff { attempts: 2, ..Backoff::default() };
+        let mut position = Position::default();
+        position.failed();
+        assert!(!position.is_given_up(&backoff));
+        position.connected();
+        position.failed();
+        assert!(!position.is_given_up(&backoff));
+        position.failed();
+        assert!(position.is_given_up(&backoff));
+    }
+}

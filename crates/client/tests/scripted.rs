@@ -1,0 +1,14 @@
+//! The client against servers that do whatever a script says, byte for byte.
+
+mod support;
+
+mod scripted {
+    mod asks;
+    mod calls;
+    mod eras;
+    mod framing;
+    mod resume;
+    mod sessions;
+    mod standalone;
+    mod stateless;
+}

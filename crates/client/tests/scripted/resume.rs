@@ -1,0 +1,160 @@
+//! Streams that break before the answer.
+
+use std::time::Duration;
+
+use steadfast_client::{CallOptions, Effect, Error, Step};
+
+use crate::support::{Reply, Request, Server, call, config, connect, json, value, within};
+
+/// What the GETs of a client said they had seen last.
+fn seen(server: &Server) -> Vec<String> {
+    let log = server.log();
+    let gets = log.iter().filter(|request| request.verb == "GET");
+    gets.map(|request| request.header("last-event-id").unwrap_or("-").to_owned()).collect()
+}
+
+/// A server whose call breaks off after `first`; the n-th GET gets the n-th of `later`, the last of them for ever.
+/// `$ANSWER` stands for the answer.
+async fn breaking(first: Reply, later: Vec<Reply>) -> Server {
+    let id = std::sync::Mutex::new(json!(null));
+    let gets = std::sync::atomic::AtomicUsize::new(0);
+    Server::with_sessions(move |request: &Request| {
+        if request.calls("t") {
+            *id.lock().expect("the id") = request.body["id"].clone();
+            return Some(first.clone());
+        }
+        if request.verb != "GET" {
+            return None;
+        }
+        let n = gets.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        let reply = later.get(n).or_else(|| later.last()).cloned().unwrap_or_else(|| Reply::status(405));
+        let id = id.lock().expect("the id").clone();
+        Some(
+            reply
+                .replace("$ANSWER", &json!({"jsonrpc": "2.0", "id": id, "result": {"ok": true}}).to_string()),
+        )
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_is_read_on_from_where_it_broke() {
+    let cases = [
+        // Ended in good order, cut within an event, and broken in the middle of a chunk.
+        Reply::stream().send("id: a\ndata:\n\n"),
+        Reply::stream().send("id: 0\ndata:\n\nid: a\ndata:\n\nid: lost\ndata: {\"jso"),
+        Reply::chunked().chunk("id: a\ndata:\n\n").send("ff\r\nda"),
+        // An id counts without data, and wherever it stands.
+        Reply::stream().send("id: a\n\n"),
+        Reply::stream().send("data:\nid: a\n\n"),
+    ];
+    for first in cases {
+        let server = breaking(first, vec![Reply::stream().send("data: $ANSWER\n\n")]).await;
+        let client = connect(config(&server), ()).await;
+        assert_eq!(value(call(&client, "t").await), json!({"ok": true}));
+        assert_eq!(seen(&server), ["a"]);
+        let log = server.log();
+        let get = log.iter().find(|request| request.verb == "GET").unwrap();
+        assert_eq!(get.header("mcp-session-id"), Some("s1"));
+        assert_eq!(get.header("mcp-protocol-version"), Some("2025-11-25"));
+        assert_eq!(get.header("accept"), Some("text/event-stream"));
+        assert_eq!(server.count(|request| request.calls("t")), 1);
+    }
+}
+
+#[tokio::test]
+async fn every_break_is_survived_and_nothing_comes_twice() {
+    let note = |n: u32| format!("data: {{\"jsonrpc\":\"2.0\",\"method\":\"notifications/n{n}\"}}\n\n");
+    let first = Reply::stream().send(&format!("id: a\n{}", note(1)));
+    let later = vec![
+        Reply::stream().send(&format!("id: b\n{}id: c\n{}", note(2), note(3))),
+        Reply::status(503),
+        // A stream may say nothing and end: it was a poll.
+        Reply::stream(),
+        Reply::stream().send(&note(4)).send("data: $ANSWER\n\n"),
+    ];
+    let server = breaking(first, later).await;
+    let client = connect(config(&server), ()).await;
+    let mut call = client.call("tools/call", Some(r#"{"name":"t"}"#)).unwrap();
+    let mut heard = Vec::new();
+    let answer = loop {
+        match within("the next step", call.next()).await {
+            Step::Notification(notification) => heard.push(notification.method),
+            Step::Done(answer) => break answer,
+        }
+    };
+    assert_eq!(value(answer), json!({"ok": true}));
+    assert_eq!(heard, [1, 2, 3, 4].map(|n| format!("notifications/n{n}")));
+    assert_eq!(seen(&server), ["a", "c", "c", "c"]);
+}
+
+#[tokio::test]
+async fn the_server_says_how_long_to_wait() {
+    let first = Reply::stream().send("id: a\nretry: 200\ndata:\n\n");
+    let server = breaking(first, vec![Reply::stream().send("data: $ANSWER\n\n")]).await;
+    let client = connect(config(&server), ()).await;
+    let start = tokio::time::Instant::now();
+    value(call(&client, "t").await);
+    let waited = start.elapsed();
+    assert!(waited >= Duration::from_millis(200), "{waited:?}");
+    assert!(waited < Duration::from_millis(400), "our own longest wait was not to be waited: {waited:?}");
+}
+
+/// The error, and how often the client asked for the rest.
+async fn check_unknown(first: Reply, later: Vec<Reply>, expect: &str, gets: usize) {
+    let server = breaking(first, later).await;
+    let client = connect(config(&server), ()).await;
+    let error = call(&client, "t").await.expect_err("there is no answer");
+    assert_eq!(error, Error::OutcomeUnknown { why: expect.to_owned() });
+    assert_eq!(error.effect(), Effect::Unknown);
+    assert_eq!(server.count(|request| request.verb == "GET"), gets);
+    // It is never repeated: nobody knows what it has done.
+    assert_eq!(server.count(|request| request.calls("t")), 1);
+}
+
+#[tokio::test]
+async fn what_cannot_be_resumed_is_unknown_and_not_repeated() {
+    let primed = || Reply::stream().send("id: a\ndata:\n\n");
+    check_unknown(Reply::stream(), vec![], "the stream ended, and it cannot be resumed", 0).await;
+    // An empty id takes the one before back.
+    let withdrawn = primed().send("id:\ndata:\n\n");
+    check_unknown(withdrawn, vec![], "the stream ended, and it cannot be resumed", 0).await;
+    for status in [400, 401, 404, 405] {
+        let why = format!("the stream broke, and resuming was refused with status {status} x");
+        let why = why.replace(" x", &http_reason(status));
+        check_unknown(primed(), vec![Reply::status(status)], &why, 1).await;
+    }
+    let no_stream = Reply::json(&json!({"jsonrpc": "2.0", "id": 1, "result": {}}));
+    check_unknown(primed(), vec![no_stream], "the stream broke, and resuming gave no stream", 1).await;
+    let why = "resuming was refused with status 503 Service Unavailable, too often in a row";
+    check_unknown(primed(), vec![Reply::status(503)], why, 4).await;
+}
+
+fn http_reason(status: u16) -> String {
+    match status {
+        400 => " Bad Request",
+        401 => " Unauthorized",
+        404 => " Not Found",
+        _ => " Method Not Allowed",
+    }
+    .to_owned()
+}
+
+#[tokio::test]
+async fn a_call_that_is_polled_for_ever_ends_at_its_deadline() {
+    let primed = Reply::stream().send("id: a\nretry: 1\ndata:\n\n");
+    let server = breaking(primed.clone(), vec![primed]).await;
+    let client = connect(config(&server), ()).await;
+    let options = CallOptions { timeout: Some(Duration::from_millis(200)), ..CallOptions::default() };
+    let call = client.call_with("tools/call", Some(r#"{"name":"t"}"#), options).unwrap();
+    let id = call.id().clone();
+    let answer = within("the deadline", call.answer()).await;
+    assert_eq!(answer, Err(Error::Timeout(steadfast_client::Wait::Call)));
+    assert!(server.count(|request| request.verb == "GET") > 4);
+    let cancelled = json!({"requestId": serde_json::from_str::<serde_json::Value>(&id.to_string()).unwrap()});
+    server
+        .until("the cancellation", |log| {
+            log.iter().any(|one| one.method() == "notifications/cancelled" && one.body["params"] == cancelled)
+        })
+        .await;
+}
