@@ -3,11 +3,15 @@
 
 mod adapter;
 mod builder;
+mod call;
+mod questions;
 mod server;
 mod session;
 mod store_url;
 
 pub use builder::{Builder, StartError};
+pub use call::Call;
+pub use questions::{Answers, Questions, Repeatable};
 pub use server::Server;
 pub use session::{Session, StateError};
 pub use store_url::{Durability, StoreUrl, StoreUrlError};

@@ -22,6 +22,7 @@ use steadfast_engine::{Backend, CallHandle, Facts, Incoming, SessionHandle, Welc
 use steadfast_wire::rpc::{self, ErrorObject};
 use steadfast_wire::{RequestId, Revision};
 
+use crate::call::Call;
 use crate::session::Session;
 use peer::{Line, Mute, open_line};
 pub(crate) use values::{HandlerPer, Values};
@@ -97,6 +98,7 @@ impl<H: ServerHandler> Backend for HandlerBackend<H> {
             context.meta = meta;
             context.extensions.insert(parts);
             context.extensions.insert(Session::new(session));
+            context.extensions.insert(Call::new(call));
             answer(&*handler, request, context).await
         })
     }

@@ -17,6 +17,7 @@ mod response_modes;
 mod restart;
 mod restore;
 mod resume;
+mod sent_away;
 mod slow_readers;
 mod standalone;
 mod store_faults;
