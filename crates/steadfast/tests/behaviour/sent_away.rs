@@ -43,12 +43,21 @@ async fn whoever_is_sent_away_at_once_comes_back_for_everything(backing: Backing
 async fn a_client_without_an_event_to_come_back_from_stays(backing: Backing) {
     let host = Host::plain(backing).await;
     let session = Session::at(&host, "2025-06-18").await;
-    assert_eq!(session.say(1, "steps", steps(&["close", "progress"])).await, "worth the wait");
+    let mut stream = session.tool(1, "steps", steps(&["close", "gate:go"])).stream().await;
+    host.gates.open("go");
+    assert_eq!(stream.messages().await.iter().map(said).collect::<Vec<_>>(), ["worth the wait"]);
 }
 
 async fn a_client_that_waits_for_json_stays(backing: Backing) {
     let host = Host::start(backing, |builder| builder.response(ResponseMode::Json)).await;
     let session = Session::open(&host).await;
-    let reply = session.tool(1, "steps", steps(&["close", "progress"])).send().await;
+    let call = session.tool(1, "steps", steps(&["close", "gate:go"]));
+    let open = async {
+        host.gates.reached("go", 1).await;
+        // The response is looked at in the very step in which the handler came to wait.
+        assert_eq!(session.notify("notifications/other", json!({})).await.status, 202);
+        host.gates.open("go");
+    };
+    let (reply, ()) = tokio::join!(call.send(), open);
     assert_eq!((reply.status, said(&reply.json())), (200, "worth the wait".to_owned()));
 }
