@@ -10,12 +10,14 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::Places;
 use super::control::Stage;
-use super::demo::Demo;
-use super::report::{Outcome, STEPS};
-use super::{Places, prepare};
+use super::report::Outcome;
+use super::scripts::{DEMO, Script};
 use crate::failure::Failure;
+use crate::prepare;
 use crate::runner::{now, seconds};
+use crate::served::Served;
 use crate::suites::TOOLS;
 
 /// For one step; the slowest takes a few seconds.
@@ -26,47 +28,78 @@ const END_LIMIT: Duration = Duration::from_secs(10);
 const TAIL_LINES: usize = 40;
 
 pub(super) const CLIENTS: &[Client] = &[
-    Client {
-        name: "typescript",
-        needs: &["node", "npm"],
-        prepare: prepare::typescript,
-        program: |places| {
-            let mut node = Command::new("node");
-            node.arg(places.cache.join("typescript/client.mjs"));
-            node
-        },
-    },
-    Client {
-        name: "python",
-        needs: &["python3", "python3-venv"],
-        prepare: prepare::python,
-        program: |places| {
-            let folder = places.cache.join("python");
-            let mut python = Command::new(prepare::venv_python(&folder));
-            python.arg("-u").arg(folder.join("client.py"));
-            python
-        },
-    },
-    Client {
-        name: "rmcp",
-        needs: &[],
-        prepare: prepare::rust,
-        program: |places| Command::new(places.programs.join("steadfast-interop-rmcp")),
-    },
+    Client { name: "typescript", kind: Kind::Node { folder: "typescript" }, script: &DEMO },
+    Client { name: "python", kind: Kind::Python { folder: "python" }, script: &DEMO },
+    Client { name: "rmcp", kind: Kind::Rust { package: "steadfast-interop-rmcp" }, script: &DEMO },
 ];
 
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) name: &'static str,
+    kind: Kind,
+    pub(super) script: &'static Script,
+}
+
+/// What a client is written in, and where it is.
+#[derive(Debug)]
+enum Kind {
+    /// `client.mjs` and a `package-lock.json`.
+    Node { folder: &'static str },
+    /// `client.py` and a `requirements.txt`.
+    Python { folder: &'static str },
+    /// A package of the workspace with a program of its name.
+    Rust { package: &'static str },
+}
+
+impl Kind {
     /// Names from [`TOOLS`].
-    needs: &'static [&'static str],
-    prepare: fn(&Path, &Places, &mut dyn Write) -> Result<(), Failure>,
-    program: fn(&Places) -> Command,
+    fn needs(&self) -> &'static [&'static str] {
+        match self {
+            Self::Node { .. } => &["node", "npm"],
+            Self::Python { .. } => &["python3", "python3-venv"],
+            Self::Rust { .. } => &[],
+        }
+    }
+
+    /// Fetches or builds it, and gives the command that runs it.
+    fn prepare(
+        &self,
+        root: &Path,
+        places: &Places,
+        log: &Path,
+        out: &mut dyn Write,
+    ) -> Result<Command, Failure> {
+        match self {
+            Self::Node { folder } => {
+                let (from, to) = (places.sources.join(folder), places.cache.join(folder));
+                prepare::node(&from, &to, log, out)?;
+                let mut node = Command::new("node");
+                node.arg(to.join("client.mjs"));
+                Ok(node)
+            }
+            Self::Python { folder } => {
+                let (from, to) = (places.sources.join(folder), places.cache.join(folder));
+                prepare::python(&from, &to, log, out)?;
+                let mut python = Command::new(prepare::venv_python(&to));
+                python.arg("-u").arg(to.join("client.py"));
+                Ok(python)
+            }
+            Self::Rust { package } => {
+                prepare::build(root, package, log, out)?;
+                Ok(Command::new(places.programs.join(package)))
+            }
+        }
+    }
 }
 
 impl Client {
+    pub(super) fn plays(&self, script: &Script) -> bool {
+        self.script.name == script.name
+    }
+
     pub(super) fn missing_tools(&self) -> Option<String> {
-        let missing = TOOLS.iter().filter(|tool| self.needs.contains(&tool.name) && !tool.is_usable());
+        let needs = self.kind.needs();
+        let missing = TOOLS.iter().filter(|tool| needs.contains(&tool.name) && !tool.is_usable());
         let missing: Vec<&str> = missing.map(|tool| tool.name).collect();
         (!missing.is_empty()).then(|| format!("{} is missing", missing.join(", ")))
     }
@@ -78,12 +111,12 @@ impl Client {
         places: &Places,
         out: &mut dyn Write,
     ) -> Result<Vec<Outcome>, Failure> {
-        (self.prepare)(root, places, out)?;
         let folder = places.run.join(self.name);
         fs::create_dir_all(&folder)?;
-        let stage = Stage::open(Demo::new(places.programs.join("steadfast"), folder.clone()))?;
+        let mut command = self.kind.prepare(root, places, &folder.join("prepare.log"), out)?;
+        let program = places.programs.join(self.script.program);
+        let stage = Stage::open(Served::new(program, self.script.arguments, folder.clone()))?;
         let log = folder.join("client.log");
-        let mut command = (self.program)(places);
         command.arg(format!("http://{}/mcp", stage.address())).arg(format!("http://{}", stage.control()?));
         let outcomes = self.play(&mut command, &log, out)?;
         if outcomes.iter().any(|outcome| !outcome.ok) {
@@ -114,7 +147,7 @@ impl Client {
             )
         });
         let mut outcomes = Vec::new();
-        for name in STEPS {
+        for name in self.script.steps {
             let started = now();
             let outcome = match lines.recv_timeout(STEP_LIMIT) {
                 Ok(text) => Outcome::read(name, &text, started.elapsed()),
@@ -122,7 +155,7 @@ impl Client {
             };
             let verdict = if outcome.ok { "ok" } else { "FAILED" };
             let took = seconds(outcome.took);
-            writeln!(out, "{:10} {name:15} {verdict:7} {took:>6}  {}", self.name, outcome.detail)?;
+            writeln!(out, "{:12} {name:15} {verdict:7} {took:>6}  {}", self.name, outcome.detail)?;
             out.flush()?;
             let lost = outcome.lost;
             outcomes.push(outcome);
@@ -143,7 +176,7 @@ impl Client {
 }
 
 impl Outcome {
-    /// What a client said about a step; its steps come in the order of [`STEPS`].
+    /// What a client said about a step; its steps come in the order of its script.
     fn read(step: &'static str, line: &str, took: Duration) -> Self {
         let said: Value = serde_json::from_str(line).unwrap_or_default();
         let detail = said.get("detail").and_then(Value::as_str).unwrap_or(line).to_owned();

@@ -1,27 +1,26 @@
-//! `cargo xtask interop`: clients built on other people's SDKs run one script against the demo server, through a
-//! proxy that cuts their connections.
+//! `cargo xtask interop`: clients built on other people's SDKs play a script against one of our servers, through a proxy
+//! that cuts their connections.
 //!
 //! A client gets two URLs, that of the endpoint and that of [`control`], and prints a line of JSON per step.
 
 mod client;
 mod control;
 mod cutter;
-mod demo;
 mod http;
 mod journal;
-mod prepare;
 mod report;
 mod scan;
+mod scripts;
 
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
 
 use crate::failure::Failure;
+use crate::prepare;
 use client::CLIENTS;
 use report::Report;
+use scripts::SCRIPTS;
 
 /// Where things are.
 #[derive(Debug)]
@@ -54,18 +53,13 @@ pub(crate) fn command(root: &Path, names: &[&str], out: &mut dyn Write) -> Resul
     }
     fs::create_dir_all(&places.run)?;
 
-    let build = ["build", "--quiet", "--locked", "--package", "steadfast-gateway"];
-    let log = places.run.join("build.log");
-    let limit = Duration::from_secs(1800);
-    prepare::run(
-        "building the server",
-        Command::new("cargo").args(build).current_dir(root),
-        &log,
-        limit,
-        out,
-    )?;
+    let chosen: Vec<_> =
+        CLIENTS.iter().filter(|client| names.is_empty() || names.contains(&client.name)).collect();
+    for script in SCRIPTS.iter().filter(|script| chosen.iter().any(|client| client.plays(script))) {
+        prepare::build(root, script.package, &places.run.join("build.log"), out)?;
+    }
     let mut report = Report::default();
-    for client in CLIENTS.iter().filter(|client| names.is_empty() || names.contains(&client.name)) {
+    for client in chosen {
         match client.missing_tools() {
             Some(missing) => {
                 writeln!(out, "{}: skipped, {missing}", client.name)?;
