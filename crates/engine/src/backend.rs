@@ -10,7 +10,9 @@ use steadfast_wire::rpc::ErrorObject;
 use steadfast_wire::{RequestId, Revision};
 
 use crate::calls::CallHandle;
+use crate::exchange::Answer;
 use crate::handle::SessionHandle;
+use crate::stateless::ExchangeHandle;
 
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -43,6 +45,9 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Answers a call with the JSON text of its result.
     fn call(&self, call: CallHandle, request: Incoming) -> BoxFuture<Result<Bytes, ErrorObject>>;
+
+    /// Answers a request of a stateless revision. Cancelled, it should end soon; a subscription then ends with its result.
+    fn serve(&self, exchange: ExchangeHandle, request: Incoming) -> BoxFuture<Answer>;
 
     /// Takes a notification.
     fn notify(&self, session: SessionHandle, notification: Incoming) -> BoxFuture<()>;

@@ -215,7 +215,10 @@ impl Engine {
 }
 
 /// `None` if the work was cancelled and did not wind down in time.
-async fn unless_cancelled<T>(work: impl Future<Output = T>, cancel: &CancellationToken) -> Option<T> {
+pub(crate) async fn unless_cancelled<T>(
+    work: impl Future<Output = T>,
+    cancel: &CancellationToken,
+) -> Option<T> {
     let mut work = pin!(work);
     tokio::select! {
         biased;

@@ -19,6 +19,7 @@ impl Engine {
     pub async fn drain(&self, patience: Duration) {
         self.draining.store(true, Ordering::SeqCst);
         self.send_waiting_connections_away();
+        self.end_subscriptions();
         let _ = tokio::time::timeout(patience, self.all_calls_ended()).await;
         let error = ErrorObject::internal(
             "shutting_down",
@@ -34,6 +35,7 @@ impl Engine {
                 failing.spawn(async move { engine.fail(&session, no, &call, &error).await });
             }
         }
+        self.fail_all_exchanges(&error);
         let _ = tokio::time::timeout(FAREWELL, failing.join_all()).await;
         for session in self.live.all() {
             for tail in session.tails() {

@@ -24,6 +24,7 @@ use crate::live::{Known, LiveSession, LiveSessions};
 use crate::options::Options;
 use crate::refusal::Refusal;
 use crate::signals::Signals;
+use crate::stateless::Stateless;
 use crate::tail::Tail;
 
 /// One node. It owns no session: it runs calls and serves connections, and the store decides.
@@ -42,6 +43,7 @@ pub struct Engine {
     /// Signalled whenever a call has ended.
     pub(crate) call_ended: Notify,
     pub(crate) attempts: AtomicU64,
+    pub(crate) stateless: Stateless,
     pub(crate) runtime: tokio::runtime::Handle,
     me: Weak<Self>,
 }
@@ -94,6 +96,7 @@ impl Engine {
             running: AtomicUsize::new(0),
             call_ended: Notify::new(),
             attempts: AtomicU64::new(0),
+            stateless: Stateless::default(),
             runtime: tokio::runtime::Handle::current(),
             me: me.clone(),
         });

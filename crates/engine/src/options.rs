@@ -22,6 +22,10 @@ pub struct Options {
     pub forget_after: Duration,
     /// How long an answer is offered to a store that does not take it.
     pub finish_patience: Duration,
+    /// Stateless requests in flight that were not answered at once, subscriptions included.
+    pub exchanges: usize,
+    /// Bytes that may wait for the client of a stateless request to read them.
+    pub exchange_bytes: usize,
     /// Lifecycle events that may wait for a listener.
     pub listener_backlog: usize,
 }
@@ -37,6 +41,8 @@ impl Default for Options {
             sweep_interval: Duration::from_secs(1),
             forget_after: Duration::from_secs(30),
             finish_patience: Duration::from_secs(60),
+            exchanges: 65_536,
+            exchange_bytes: 1 << 20,
             listener_backlog: 65_536,
         }
     }

@@ -48,6 +48,7 @@ impl Engine {
             "The call took longer than the server allows. Whether it took effect is not known.",
             false,
         );
+        self.fail_overdue_exchanges(now, &error);
         for session in self.live.all() {
             for (no, call) in session.overdue(now) {
                 tracing::warn!(session = %session.id().short(), call = %no, "a call is past its deadline");

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
+use crate::exchange_body::ExchangeBody;
 use crate::sse_body::SseBody;
 
 /// The body of every response of an endpoint.
@@ -17,6 +18,7 @@ pub struct ResponseBody(Kind);
 enum Kind {
     Full(Option<Bytes>),
     Stream(Box<SseBody>),
+    Exchange(Box<ExchangeBody>),
 }
 
 impl ResponseBody {
@@ -30,6 +32,10 @@ impl ResponseBody {
 
     pub(crate) fn stream(body: SseBody) -> Self {
         Self(Kind::Stream(Box::new(body)))
+    }
+
+    pub(crate) fn exchange(body: ExchangeBody) -> Self {
+        Self(Kind::Exchange(Box::new(body)))
     }
 }
 
@@ -46,6 +52,9 @@ impl Body for ResponseBody {
             Kind::Stream(body) => {
                 body.poll_chunk(context).map(|chunk| chunk.map(|bytes| Ok(Frame::data(bytes))))
             }
+            Kind::Exchange(body) => {
+                body.poll_chunk(context).map(|chunk| chunk.map(|bytes| Ok(Frame::data(bytes))))
+            }
         }
     }
 
@@ -53,13 +62,19 @@ impl Body for ResponseBody {
         match &self.0 {
             Kind::Full(bytes) => bytes.is_none(),
             Kind::Stream(body) => body.is_written(),
+            Kind::Exchange(body) => body.is_written(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
             Kind::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
-            Kind::Stream(body) => body.known_size().map_or_else(SizeHint::default, SizeHint::with_exact),
+            Kind::Stream(body) => known(body.known_size()),
+            Kind::Exchange(body) => known(body.known_size()),
         }
     }
+}
+
+fn known(size: Option<u64>) -> SizeHint {
+    size.map_or_else(SizeHint::default, SizeHint::with_exact)
 }

@@ -95,11 +95,7 @@ impl Endpoint {
     ) -> Response<ResponseBody> {
         let mut body = SseBody::new(cursor, session.facts().revision, fresh, &self.config);
         body.collect_ready().await;
-        let mut response = Response::new(ResponseBody::stream(body));
-        let map = response.headers_mut();
-        map.insert(CONTENT_TYPE, HeaderValue::from_static(headers::EVENT_STREAM));
-        map.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
-        map.insert(HeaderName::from_static(headers::ACCEL_BUFFERING), HeaderValue::from_static("no"));
+        let mut response = event_stream(ResponseBody::stream(body));
         echo_session(&mut response, session.id());
         response
     }
@@ -133,17 +129,17 @@ pub(crate) fn header<'a>(parts: &'a Parts, name: &str) -> Result<Option<&'a str>
 
 /// The protocol version that a request claims. What is neither ours nor of the stateless era is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Claimed<'a> {
+pub(crate) enum Claimed {
     Nothing,
     Legacy,
-    Modern(&'a str),
+    Modern,
 }
 
-pub(crate) fn claimed_version(parts: &Parts) -> Result<Claimed<'_>, Problem> {
+pub(crate) fn claimed_version(parts: &Parts) -> Result<Claimed, Problem> {
     let Some(version) = header(parts, headers::PROTOCOL_VERSION)? else { return Ok(Claimed::Nothing) };
     match Revision::parse(version) {
         Some(revision) if !revision.is_modern() => Ok(Claimed::Legacy),
-        _ if revision::names_modern(version) => Ok(Claimed::Modern(version)),
+        _ if revision::names_modern(version) => Ok(Claimed::Modern),
         _ => Err(Problem::bad_version(version)),
     }
 }
@@ -151,7 +147,7 @@ pub(crate) fn claimed_version(parts: &Parts) -> Result<Claimed<'_>, Problem> {
 /// GET and DELETE belong to sessions, which stateless revisions do not have.
 pub(crate) fn legacy_only(parts: &Parts) -> Result<(), Problem> {
     match claimed_version(parts)? {
-        Claimed::Modern(_) => Err(Problem::method_not_allowed()),
+        Claimed::Modern => Err(Problem::method_not_allowed()),
         Claimed::Legacy | Claimed::Nothing => Ok(()),
     }
 }
@@ -163,6 +159,15 @@ pub(crate) fn echo_session(response: &mut Response<ResponseBody>, id: SessionId)
         value.set_sensitive(true);
         response.headers_mut().insert(HeaderName::from_static(headers::SESSION_ID), value);
     }
+}
+
+pub(crate) fn event_stream(body: ResponseBody) -> Response<ResponseBody> {
+    let mut response = Response::new(body);
+    let map = response.headers_mut();
+    map.insert(CONTENT_TYPE, HeaderValue::from_static(headers::EVENT_STREAM));
+    map.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
+    map.insert(HeaderName::from_static(headers::ACCEL_BUFFERING), HeaderValue::from_static("no"));
+    response
 }
 
 pub(crate) fn json(message: Bytes) -> Response<ResponseBody> {

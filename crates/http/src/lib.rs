@@ -10,6 +10,7 @@ pub mod config;
 mod delete;
 mod edge;
 mod endpoint;
+mod exchange_body;
 mod get;
 #[cfg(feature = "listen")]
 pub mod listen;

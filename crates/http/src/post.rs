@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use steadfast_engine::backend::response as response_message;
 use steadfast_engine::{Cursor, Incoming, LiveSession, OpenError, Principal};
 use steadfast_wire::envelope::{Body, Message, MessageKind};
-use steadfast_wire::{Revision, accept, params};
+use steadfast_wire::{Revision, accept, params, stateless as envelope};
 
 use crate::body::ResponseBody;
 use crate::config::ResponseMode;
@@ -18,6 +18,7 @@ use crate::endpoint::{Claimed, Endpoint, claimed_version, echo_session, empty, h
 use crate::problem::Problem;
 
 mod calls;
+mod stateless;
 
 impl Endpoint {
     pub(crate) async fn post<B>(
@@ -45,9 +46,12 @@ impl Endpoint {
             Body::One(_) | Body::Batch(_) => None,
         };
         let taken = async {
-            check_era(&body, claimed_version(&parts)?)?;
+            let era = era(&body, &parts)?;
             let post = Post { bytes, parts: Arc::new(parts) };
             match body {
+                Body::One(message) if era == Era::Stateless => {
+                    self.stateless(post, &message, principal).await.map(Taken::Answer)
+                }
                 Body::One(message) if message.method == "initialize" && message.is_request() => {
                     self.initialize(&post, &message, principal).await.map(Taken::Answer)
                 }
@@ -223,28 +227,32 @@ fn check_media_types(parts: &Parts) -> Result<(), Problem> {
     if is_fine { Ok(()) } else { Err(Problem::not_acceptable("both application/json and text/event-stream")) }
 }
 
-/// The era is chosen by the body; the header is a cross-check.
-fn check_era(body: &Body<'_>, claimed: Claimed<'_>) -> Result<(), Problem> {
-    let enveloped = |message: &Message<'_>| message.params.and_then(params::meta_protocol_version);
+/// Which rules a POST goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Era {
+    /// Those of sessions.
+    Legacy,
+    /// Those of 2026-07-28 and later.
+    Stateless,
+}
+
+/// The era is chosen by the body; the header decides where the body does not.
+fn era(body: &Body<'_>, parts: &Parts) -> Result<Era, Problem> {
+    let enveloped = |message: &Message<'_>| message.params.is_some_and(envelope::is_enveloped);
     match body {
-        Body::One(message) => {
-            if let Some(version) = enveloped(message) {
-                return Err(Problem::modern_unsupported(&version));
-            }
-            match claimed {
-                // The handshake of old is always of the old era, whatever the header says.
-                Claimed::Modern(_) if message.method == "initialize" => Ok(()),
-                Claimed::Modern(_) if message.is_response() => {
-                    Err(Problem::bad_request("Stateless revisions have no responses of the client."))
-                }
-                Claimed::Modern(version) => Err(Problem::modern_unsupported(version)),
-                Claimed::Legacy | Claimed::Nothing => Ok(()),
-            }
-        }
+        Body::One(message) if enveloped(message) => Ok(Era::Stateless),
+        Body::One(message) => match claimed_version(parts)? {
+            // The handshake of old is always of the old era, whatever the header says.
+            Claimed::Modern if message.method != "initialize" => Ok(Era::Stateless),
+            Claimed::Modern | Claimed::Legacy | Claimed::Nothing => Ok(Era::Legacy),
+        },
         Body::Batch(messages) => {
-            let modern =
-                matches!(claimed, Claimed::Modern(_)) || messages.iter().any(|m| enveloped(m).is_some());
-            if modern { Err(Problem::bad_request("Stateless revisions have no batches.")) } else { Ok(()) }
+            let modern = claimed_version(parts)? == Claimed::Modern || messages.iter().any(enveloped);
+            if modern {
+                Err(Problem::bad_request("Stateless revisions have no batches."))
+            } else {
+                Ok(Era::Legacy)
+            }
         }
     }
 }

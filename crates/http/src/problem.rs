@@ -6,7 +6,7 @@ use http::{Response, StatusCode};
 use steadfast_engine::{Limit, Refusal};
 use steadfast_wire::envelope::EnvelopeError;
 use steadfast_wire::rpc::{self, ErrorObject};
-use steadfast_wire::{RequestId, Revision, headers};
+use steadfast_wire::{RequestId, Revision, headers, stateless};
 
 use crate::body::ResponseBody;
 use crate::config::Denied;
@@ -97,20 +97,29 @@ impl Problem {
         ))
     }
 
-    /// A stateless request, which this endpoint does not serve.
-    pub(crate) fn modern_unsupported(requested: &str) -> Self {
-        let supported: Vec<String> =
-            Revision::LEGACY.iter().map(|revision| rpc::json_string(revision.as_str())).collect();
+    /// A stateless request of a revision that is not served so.
+    pub(crate) fn unsupported_version(requested: &str) -> Self {
+        let supported = rpc::json_string(Revision::V2026_07_28.as_str());
         let mut problem = Self::new(
             StatusCode::BAD_REQUEST,
             rpc::UNSUPPORTED_PROTOCOL_VERSION,
-            "This server speaks revisions with sessions only. Open one with `initialize`.",
+            "This revision is not supported without a session. Use one that is, or open a session with `initialize`.",
         );
         let requested: String = requested.chars().take(40).collect();
         let requested = rpc::json_string(&requested);
-        problem.error.data =
-            Some(format!(r#"{{"supported":[{}],"requested":{requested}}}"#, supported.join(",")));
+        problem.error.data = Some(format!(r#"{{"supported":[{supported}],"requested":{requested}}}"#));
         problem
+    }
+
+    /// Headers and body of a stateless request must agree: proxies route by the headers.
+    pub(crate) fn header_mismatch(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, rpc::HEADER_MISMATCH, message)
+    }
+
+    pub(crate) fn method_not_found(method: &str) -> Self {
+        let method: String = method.chars().take(80).collect();
+        let message = format!("Stateless revisions have no method {method:?}.");
+        Self::new(StatusCode::NOT_FOUND, rpc::METHOD_NOT_FOUND, message)
     }
 
     pub(crate) fn with_id(mut self, id: Option<&RequestId>) -> Self {
@@ -138,6 +147,12 @@ impl Problem {
 impl From<EnvelopeError> for Problem {
     fn from(error: EnvelopeError) -> Self {
         Self::new(StatusCode::BAD_REQUEST, error.code(), sentence(&error.to_string()))
+    }
+}
+
+impl From<stateless::EnvelopeError> for Problem {
+    fn from(error: stateless::EnvelopeError) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, rpc::INVALID_PARAMS, sentence(&error.to_string()))
     }
 }
 
@@ -169,7 +184,7 @@ impl From<Refusal> for Problem {
                 "The stream of this Last-Event-ID is not kept any more. Send the request again.",
             ),
             Refusal::UnknownAsk | Refusal::AskDeadline => Self::bad_request(text),
-            Refusal::OverLimit(Limit::Sessions) => Self::unavailable(text),
+            Refusal::OverLimit(Limit::Sessions | Limit::Exchanges) => Self::unavailable(text),
             Refusal::OverLimit(_) => {
                 Self::invalid(StatusCode::TOO_MANY_REQUESTS, format!("{text} Try again later."))
                     .retry_after(1)

@@ -95,6 +95,8 @@ pub enum Limit {
     StreamBytes,
     SessionBytes,
     State,
+    /// Stateless requests that one node works on; they are in no session.
+    Exchanges,
 }
 
 impl fmt::Display for Limit {
@@ -109,6 +111,7 @@ impl fmt::Display for Limit {
             Self::StreamBytes => "stream_bytes",
             Self::SessionBytes => "session_bytes",
             Self::State => "state",
+            Self::Exchanges => "exchanges",
         })
     }
 }

@@ -14,6 +14,7 @@ use steadfast_http::{Config, Denied, Endpoint, Hosts, Origins, ResponseMode};
 use steadfast_store::{Store, StoreError};
 
 use crate::adapter::{HandlerBackend, HandlerPer, Speech};
+use crate::seal::{Seal, StateKey};
 use crate::server::Server;
 use crate::store_url::{Durability, StoreUrl};
 
@@ -30,6 +31,8 @@ pub struct Builder<H> {
     listeners: Vec<Box<dyn Listener>>,
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
+    state_keys: Vec<StateKey>,
+    state_lifetime: Duration,
 }
 
 enum Place {
@@ -58,6 +61,8 @@ impl<H: ServerHandler> Builder<H> {
             listeners: Vec::new(),
             clock: Arc::new(SystemClock),
             entropy: Arc::new(SystemEntropy),
+            state_keys: Vec::new(),
+            state_lifetime: Duration::from_secs(60 * 60),
         }
     }
 
@@ -115,6 +120,20 @@ impl<H: ServerHandler> Builder<H> {
     /// How long a call may take.
     pub fn call_deadline(mut self, deadline: Duration) -> Self {
         self.options.call_deadline = deadline;
+        self
+    }
+
+    /// What seals the `requestState` that clients of 2026-07-28 bring back: the first key seals, all of them open, so a
+    /// new key goes in front and the old one stays for as long as [`Builder::state_lifetime`]. Without keys a random one is
+    /// made at each start; servers that share their clients, or restart while users think, need keys.
+    pub fn state_keys(mut self, keys: impl IntoIterator<Item = StateKey>) -> Self {
+        self.state_keys = keys.into_iter().collect();
+        self
+    }
+
+    /// How long a client may take to come back with a `requestState`. One hour, unless said otherwise.
+    pub fn state_lifetime(mut self, lifetime: Duration) -> Self {
+        self.state_lifetime = lifetime;
         self
     }
 
@@ -217,7 +236,9 @@ impl<H: ServerHandler> Builder<H> {
             Place::Url(url) => url.open(self.rules, self.durability)?,
             Place::Given(store) => store,
         };
-        let backend = Arc::new(HandlerBackend::new(self.factory, self.per, self.speech));
+        let (clock, entropy) = (Arc::clone(&self.clock), Arc::clone(&self.entropy));
+        let seal = Seal::new(&self.state_keys, self.state_lifetime, clock, entropy);
+        let backend = Arc::new(HandlerBackend::new(self.factory, self.per, self.speech, seal));
         let engine =
             Engine::start(store, backend, self.clock, self.entropy, self.options, self.listeners).await?;
         Ok(Server::new(Endpoint::new(engine, self.config)))

@@ -96,34 +96,11 @@ impl Questions {
         request: &impl Repeatable,
         context: &RequestContext<RoleServer>,
     ) -> Result<Answers, ErrorData> {
-        self.check_capabilities(&context.client_capabilities().unwrap_or_default())?;
+        check_declared(self.requests.values(), &context.client_capabilities().unwrap_or_default())?;
         if is_stateless(context) {
             Ok(self.find_in(request))
         } else {
             self.ask_now(context).await.map(Answers::All)
-        }
-    }
-
-    fn check_capabilities(&self, client: &ClientCapabilities) -> Result<(), ErrorData> {
-        let mut missing = ClientCapabilities::default();
-        for request in self.requests.values() {
-            match request {
-                InputRequest::Elicitation(_) if client.elicitation.is_none() => {
-                    missing.elicitation = Some(Default::default());
-                }
-                InputRequest::CreateMessage(_) if client.sampling.is_none() => {
-                    missing.sampling = Some(Default::default());
-                }
-                InputRequest::ListRoots(_) if client.roots.is_none() => {
-                    missing.roots = Some(Default::default());
-                }
-                _ => {}
-            }
-        }
-        if missing == ClientCapabilities::default() {
-            Ok(())
-        } else {
-            Err(ErrorData::missing_required_client_capability(missing))
         }
     }
 
@@ -157,6 +134,31 @@ impl Questions {
         })
         .await;
         answers.into_iter().collect()
+    }
+}
+
+/// A client is asked only for what it has declared.
+pub(crate) fn check_declared<'a>(
+    asked: impl Iterator<Item = &'a InputRequest>,
+    client: &ClientCapabilities,
+) -> Result<(), ErrorData> {
+    let mut missing = ClientCapabilities::default();
+    for request in asked {
+        match request {
+            InputRequest::CreateMessage(_) if client.sampling.is_none() => {
+                missing.sampling = Some(Default::default());
+            }
+            InputRequest::Elicitation(_) if client.elicitation.is_none() => {
+                missing.elicitation = Some(Default::default());
+            }
+            InputRequest::ListRoots(_) if client.roots.is_none() => missing.roots = Some(Default::default()),
+            _ => {}
+        }
+    }
+    if missing == ClientCapabilities::default() {
+        Ok(())
+    } else {
+        Err(ErrorData::missing_required_client_capability(missing))
     }
 }
 
@@ -257,7 +259,8 @@ mod tests {
     fn what_the_client_cannot_do_is_not_asked() {
         let only = |client: Value| {
             let client = serde_json::from_value(client).unwrap();
-            questions().check_capabilities(&client).map_err(|error| (error.code.0, error.data.unwrap()))
+            check_declared(questions().requests.values(), &client)
+                .map_err(|error| (error.code.0, error.data.unwrap()))
         };
         assert_eq!(only(json!({"roots": {}, "sampling": {}})), Ok(()));
         let missing = |what| Err((-32021, json!({"requiredCapabilities": what})));

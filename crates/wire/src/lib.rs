@@ -9,10 +9,13 @@ pub mod envelope;
 pub mod event_id;
 pub mod headers;
 pub mod id;
+pub mod listen;
+pub mod mirrored;
 pub mod params;
 pub mod revision;
 pub mod rpc;
 pub mod sse;
+pub mod stateless;
 
 pub use envelope::{Body, Message, MessageKind};
 pub use event_id::EventId;

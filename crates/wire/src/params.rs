@@ -9,25 +9,16 @@ use crate::id::RequestId;
 
 /// The `_meta` key that marks a request of a stateless revision.
 pub const META_PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-
-/// The protocol version in `params._meta`, if the request carries a modern envelope.
-pub fn meta_protocol_version(params: &str) -> Option<String> {
-    // Nearly every legacy request ends here, without a second parse.
-    if !params.contains(META_PROTOCOL_VERSION) {
-        return None;
-    }
-    #[derive(Deserialize)]
-    struct Params<'a> {
-        #[serde(borrow, rename = "_meta")]
-        meta: Option<Meta<'a>>,
-    }
-    #[derive(Deserialize)]
-    struct Meta<'a> {
-        #[serde(borrow, rename = "io.modelcontextprotocol/protocolVersion")]
-        version: Option<Cow<'a, str>>,
-    }
-    object::<Params<'_>>(params)?.meta?.version.map(Cow::into_owned)
-}
+/// What the client of a stateless request can do; the other required key.
+pub const META_CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+/// Who sends a stateless request. For display only.
+pub const META_CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
+/// From which level on the log messages of a stateless request are wanted; without it none are.
+pub const META_LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
+/// Who answers a stateless request, in the result's `_meta`. For display only.
+pub const META_SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+/// The id of the `subscriptions/listen` that a notification belongs to, with its JSON type.
+pub const META_SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// The version that `initialize` asks for.
 pub fn initialize_protocol_version(params: &str) -> Option<String> {
@@ -57,20 +48,6 @@ fn object<'a, T: Deserialize<'a>>(params: &'a str) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_modern_envelope_is_found_only_where_it_belongs() {
-        let key = META_PROTOCOL_VERSION;
-        for (params, expect) in [
-            (format!(r#"{{"_meta":{{"{key}":"2026-07-28"}}}}"#), Some("2026-07-28")),
-            (format!(r#"{{"arguments":{{"_meta":{{"{key}":"2026-07-28"}}}}}}"#), None),
-            (format!(r#"{{"name":"{key}"}}"#), None),
-            (format!(r#"{{"_meta":{{"{key}":5}}}}"#), None),
-            ("{}".to_owned(), None),
-        ] {
-            assert_eq!(meta_protocol_version(&params).as_deref(), expect, "{params}");
-        }
-    }
 
     #[test]
     fn cancellations_name_a_typed_id() {

@@ -7,6 +7,13 @@ const PUBLISHED: &str = "conformance-0.1";
 
 pub(super) const RUNS: &[Run] = &[
     Run {
+        name: "server-2026-07-28",
+        version: NEWEST,
+        subject: Subject::Server,
+        arguments: &["--requirements", "2026-07-28"],
+        scenarios: 50,
+    },
+    Run {
         name: "server-2025-11-25",
         version: NEWEST,
         subject: Subject::Server,

@@ -25,6 +25,38 @@ pub(super) fn request(incoming: Incoming) -> Result<(ClientRequest, RequestMetaO
     Ok((request, meta, parts(http)))
 }
 
+/// The same for a request of a stateless revision, which has methods of its own.
+pub(super) fn stateless_request(
+    incoming: Incoming,
+) -> Result<(ClientRequest, RequestMetaObject, Parts), ErrorObject> {
+    let Incoming { method, params, http } = incoming;
+    let (request, meta) = read_stateless_request(&method, params.as_deref().unwrap_or(b"{}"))?;
+    Ok((request, meta, parts(http)))
+}
+
+fn read_stateless_request(
+    method: &str,
+    params: &[u8],
+) -> Result<(ClientRequest, RequestMetaObject), ErrorObject> {
+    macro_rules! with_params {
+        ($variant:ident) => {{
+            let mut params = read(method, params)?;
+            let meta = RequestParamsMeta::meta_mut(&mut params).take().unwrap_or_default();
+            (ClientRequest::$variant(rmcp::model::$variant::new(params)), meta)
+        }};
+    }
+    Ok(match method {
+        "server/discover" => {
+            (ClientRequest::DiscoverRequest(Default::default()), read::<OnlyMeta<_>>(method, params)?.meta)
+        }
+        "subscriptions/listen" => with_params!(SubscriptionsListenRequest),
+        "tasks/get" => with_params!(GetTaskRequest),
+        "tasks/update" => with_params!(UpdateTaskRequest),
+        "tasks/cancel" => with_params!(CancelTaskRequest),
+        _ => read_request(method, params)?,
+    })
+}
+
 fn read_request(method: &str, params: &[u8]) -> Result<(ClientRequest, RequestMetaObject), ErrorObject> {
     macro_rules! with_params {
         ($variant:ident) => {{

@@ -4,9 +4,13 @@
 //! own, so whatever the handler sends through `context.peer` belongs to that call and to no other, and the
 //! handler itself is called directly. An idle session has no loop, no task and no channel.
 
+mod exchange_line;
 mod incoming;
+mod listen;
 pub(crate) mod outgoing;
 mod peer;
+mod results;
+mod stateless;
 mod values;
 
 use std::sync::{Arc, OnceLock};
@@ -18,19 +22,24 @@ use rmcp::model::{
 use rmcp::service::{RequestContext, RoleServer, RunningService, Service};
 use rmcp::{ErrorData, ServerHandler};
 use steadfast_engine::backend::BoxFuture;
-use steadfast_engine::{Backend, CallHandle, Facts, Incoming, SessionHandle, Welcome};
+use steadfast_engine::{
+    Answer, Backend, CallHandle, ExchangeHandle, Facts, Incoming, SessionHandle, Welcome,
+};
 use steadfast_wire::rpc::{self, ErrorObject};
 use steadfast_wire::{RequestId, Revision};
 
 use crate::call::Call;
+use crate::seal::Seal;
 use crate::session::Session;
 use peer::{Line, Mute, open_line};
+use stateless::Stateless;
 pub(crate) use values::{HandlerPer, Values};
 
 /// Answers calls with rmcp handlers.
 pub(crate) struct HandlerBackend<H> {
     values: Arc<Values<H>>,
     speech: Speech,
+    stateless: Arc<Stateless>,
 }
 
 /// Whether handlers send anything but their answers.
@@ -56,8 +65,14 @@ impl Busy {
 }
 
 impl<H: ServerHandler> HandlerBackend<H> {
-    pub(crate) fn new(factory: Box<dyn Fn() -> H + Send + Sync>, per: HandlerPer, speech: Speech) -> Self {
-        Self { values: Arc::new(Values::new(factory, per)), speech }
+    pub(crate) fn new(
+        factory: Box<dyn Fn() -> H + Send + Sync>,
+        per: HandlerPer,
+        speech: Speech,
+        seal: Seal,
+    ) -> Self {
+        let stateless = Arc::new(Stateless { speech, seal });
+        Self { values: Arc::new(Values::new(factory, per)), speech, stateless }
     }
 }
 
@@ -100,6 +115,14 @@ impl<H: ServerHandler> Backend for HandlerBackend<H> {
             context.extensions.insert(Session::new(session));
             context.extensions.insert(Call::new(call));
             answer(&*handler, request, context).await
+        })
+    }
+
+    fn serve(&self, exchange: ExchangeHandle, request: Incoming) -> BoxFuture<Answer> {
+        let (values, stateless) = (Arc::clone(&self.values), Arc::clone(&self.stateless));
+        Box::pin(async move {
+            let handler = values.for_one_request();
+            stateless.answer(&*handler, exchange, request).await
         })
     }
 

@@ -17,6 +17,7 @@ use rmcp::{ErrorData, ServerHandler};
 use steadfast_engine::{CallHandle, Refusal, SessionHandle};
 use tokio::sync::{Notify, oneshot};
 
+use super::exchange_line::ExchangeLine;
 use super::outgoing;
 
 /// Where a line leads.
@@ -24,6 +25,8 @@ use super::outgoing;
 pub(super) enum Line {
     /// To the stream of a call.
     Call(CallHandle),
+    /// To the response of a stateless request.
+    Exchange(Arc<ExchangeLine>),
     /// To a standalone stream of a session.
     Session(SessionHandle),
     /// Nothing can be sent: `initialize` is answered before there is a session, and a silent handler has said that it
@@ -170,7 +173,8 @@ impl LineTransport {
             let answer = match line {
                 Line::Call(call) => call.ask(rest).await.map_err(LineError::from),
                 Line::Session(session) => session.ask(rest).await.map_err(LineError::from),
-                Line::Nowhere => Err(LineError::LeadsNowhere),
+                // Stateless revisions have no requests to the client.
+                Line::Exchange(_) | Line::Nowhere => Err(LineError::LeadsNowhere),
             };
             inbox.put(as_rmcp(id, answer));
         });
@@ -200,10 +204,20 @@ impl Transport<RoleServer> for LineTransport {
         // Submitted here and not in the future, so that messages keep their order.
         let sent: Option<futures::Sent> = match message {
             JsonRpcMessage::Notification(message) => {
-                let (class, payload) = outgoing::notification(message.notification);
+                let notification = message.notification;
+                let written = outgoing::notification;
                 match &self.line {
-                    Line::Call(call) => Some(Box::pin(call.notify(class, payload))),
-                    Line::Session(session) => Some(Box::pin(session.notify(class, payload))),
+                    Line::Call(call) => {
+                        let (class, payload) = written(notification);
+                        Some(Box::pin(call.notify(class, payload)))
+                    }
+                    Line::Session(session) => {
+                        let (class, payload) = written(notification);
+                        Some(Box::pin(session.notify(class, payload)))
+                    }
+                    Line::Exchange(exchange) => {
+                        Some(Box::pin(std::future::ready(exchange.send(notification))))
+                    }
                     Line::Nowhere => None,
                 }
             }

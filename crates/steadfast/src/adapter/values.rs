@@ -44,6 +44,14 @@ impl<H> Values<H> {
         kept
     }
 
+    /// A handler for a request without a session: what it keeps in its fields is gone when the request is.
+    pub(crate) fn for_one_request(&self) -> Arc<H> {
+        match &self.shared {
+            Some(shared) => Arc::clone(shared),
+            None => Arc::new((self.factory)()),
+        }
+    }
+
     pub(crate) fn close(&self, id: SessionId) {
         let handler = self.shards.of(&id).remove(&id);
         // The user's code again, and again outside the lock.

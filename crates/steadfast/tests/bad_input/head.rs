@@ -215,28 +215,28 @@ fn verbs() -> Vec<Row> {
     rows
 }
 
-/// Requests of the stateless era, which this endpoint does not serve.
+/// Requests of the stateless era that are not what they should be.
 fn modern() -> Vec<Row> {
     let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
     let notification = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"busy","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
-    let says = "Open one with `initialize`";
+    let says = "_meta needs";
     vec![
         post("a modern envelope and header")
             .body(call)
             .set("mcp-protocol-version", "2026-07-28")
-            .refused_id("1", 400, -32022, says),
-        post("a modern envelope in a session").body(call).refused_id("1", 400, -32022, says),
+            .refused_id("1", 400, -32602, says),
+        post("a modern envelope in a session").body(call).refused_id("1", 400, -32602, says),
         post("a modern envelope without a session")
             .body(call)
             .without("mcp-session-id")
-            .refused_id("1", 400, -32022, says),
+            .refused_id("1", 400, -32602, says),
         post("a modern header without an envelope")
             .set("mcp-protocol-version", "2026-07-28")
-            .refused_id("1", 400, -32022, says),
+            .refused_id("1", 400, -32602, says),
         post("a version of the future")
             .set("mcp-protocol-version", "2031-01-01")
-            .refused_id("1", 400, -32022, says),
-        post("a modern cancellation").body(notification).refused(400, -32022, says),
+            .refused_id("1", 400, -32602, says),
+        post("a modern cancellation").body(notification).taken(),
         post("a modern header on an answer")
             .body(r#"{"jsonrpc":"2.0","id":"ask-0","result":{}}"#)
             .set("mcp-protocol-version", "2026-07-28")

@@ -220,8 +220,8 @@ fn openings() -> Vec<Row> {
         initialize("initialize with a modern envelope", modern).refused_id(
             "\"open\"",
             400,
-            -32022,
-            "initialize",
+            -32602,
+            "_meta needs",
         ),
         initialize("initialize with a bad version header", good)
             .set("mcp-protocol-version", "banana")

@@ -1,0 +1,86 @@
+//! Where the line of a stateless request leads: to its response, or to the subscriptions.
+
+#![expect(deprecated, reason = "log messages are deprecated, and still sent to whoever asks for them")]
+
+use rmcp::model::{LoggingLevel, ProgressToken, RequestMetaObject, ServerNotification, SubscriptionFilter};
+use steadfast_engine::{Change, ExchangeHandle, Refusal};
+
+use super::{listen, outgoing};
+
+pub(super) struct ExchangeLine {
+    exchange: ExchangeHandle,
+    /// Without a level the client wants no log messages.
+    log_level: Option<LoggingLevel>,
+    progress_token: Option<ProgressToken>,
+}
+
+impl ExchangeLine {
+    pub(super) fn new(exchange: ExchangeHandle, meta: &RequestMetaObject) -> Self {
+        Self { exchange, log_level: meta.log_level(), progress_token: meta.get_progress_token() }
+    }
+
+    /// Sends what the protocol lets this request carry. Changes belong on the streams of those who subscribed to
+    /// them, so that is where they go; what the client did not ask for is dropped.
+    pub(super) fn send(&self, notification: ServerNotification) -> Result<(), Refusal> {
+        if let ServerNotification::SubscriptionsAcknowledgedNotification(acknowledged) = &notification {
+            self.acknowledge(&acknowledged.params.notifications);
+            return Ok(());
+        }
+        if !self.exchange.is_subscription()
+            && let Some(change) = change(&notification)
+        {
+            self.exchange.announce(&change);
+            return Ok(());
+        }
+        if !self.is_wanted(&notification) {
+            return Ok(());
+        }
+        let (class, payload) = outgoing::notification(notification);
+        self.exchange.notify(class, payload)
+    }
+
+    fn acknowledge(&self, accepted: &SubscriptionFilter) {
+        let filter = listen::filter(accepted);
+        let payload = listen::acknowledgement(accepted, self.exchange.id());
+        self.exchange.acknowledge(filter, payload);
+    }
+
+    fn is_wanted(&self, notification: &ServerNotification) -> bool {
+        match notification {
+            ServerNotification::LoggingMessageNotification(message) => {
+                !self.exchange.is_subscription()
+                    && self.log_level.is_some_and(|level| severity(message.params.level) >= severity(level))
+            }
+            ServerNotification::ProgressNotification(progress) => {
+                self.progress_token.as_ref() == Some(&progress.params.progress_token)
+            }
+            ServerNotification::CancelledNotification(_) => false,
+            _ => true,
+        }
+    }
+}
+
+fn change(notification: &ServerNotification) -> Option<Change> {
+    match notification {
+        ServerNotification::ToolListChangedNotification(_) => Some(Change::ToolsList),
+        ServerNotification::PromptListChangedNotification(_) => Some(Change::PromptsList),
+        ServerNotification::ResourceListChangedNotification(_) => Some(Change::ResourcesList),
+        ServerNotification::ResourceUpdatedNotification(updated) => {
+            Some(Change::Resource { uri: updated.params.uri.to_string() })
+        }
+        _ => None,
+    }
+}
+
+fn severity(level: LoggingLevel) -> u8 {
+    match level {
+        LoggingLevel::Debug => 0,
+        LoggingLevel::Info => 1,
+        LoggingLevel::Notice => 2,
+        LoggingLevel::Warning => 3,
+        LoggingLevel::Error => 4,
+        LoggingLevel::Critical => 5,
+        LoggingLevel::Alert => 6,
+        LoggingLevel::Emergency => 7,
+    }
+}
