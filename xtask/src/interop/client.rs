@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::Places;
 use super::control::Stage;
 use super::report::Outcome;
-use super::scripts::{DEMO, Script};
+use super::scripts::{ASKS, DEMO, ERAS, Script};
 use crate::failure::Failure;
 use crate::prepare;
 use crate::runner::{now, seconds};
@@ -29,8 +29,12 @@ const TAIL_LINES: usize = 40;
 
 pub(super) const CLIENTS: &[Client] = &[
     Client { name: "typescript", kind: Kind::Node { folder: "typescript" }, script: &DEMO },
-    Client { name: "python", kind: Kind::Python { folder: "python" }, script: &DEMO },
+    Client { name: "python", kind: Kind::Python { folder: "python", file: "client.py" }, script: &DEMO },
     Client { name: "rmcp", kind: Kind::Rust { package: "steadfast-interop-rmcp" }, script: &DEMO },
+    Client { name: "typescript-2", kind: Kind::Node { folder: "typescript-2" }, script: &ERAS },
+    Client { name: "python-2", kind: Kind::Python { folder: "python-2", file: "client.py" }, script: &ERAS },
+    Client { name: "rmcp-eras", kind: Kind::Rust { package: "steadfast-interop-rmcp" }, script: &ERAS },
+    Client { name: "python-asks", kind: Kind::Python { folder: "python", file: "asks.py" }, script: &ASKS },
 ];
 
 #[derive(Debug)]
@@ -45,9 +49,9 @@ pub(super) struct Client {
 enum Kind {
     /// `client.mjs` and a `package-lock.json`.
     Node { folder: &'static str },
-    /// `client.py` and a `requirements.txt`.
-    Python { folder: &'static str },
-    /// A package of the workspace with a program of its name.
+    /// A program and a `requirements.txt`.
+    Python { folder: &'static str, file: &'static str },
+    /// A package of the workspace with a program of its name, which plays every script.
     Rust { package: &'static str },
 }
 
@@ -77,11 +81,11 @@ impl Kind {
                 node.arg(to.join("client.mjs"));
                 Ok(node)
             }
-            Self::Python { folder } => {
+            Self::Python { folder, file } => {
                 let (from, to) = (places.sources.join(folder), places.cache.join(folder));
                 prepare::python(&from, &to, log, out)?;
                 let mut python = Command::new(prepare::venv_python(&to));
-                python.arg("-u").arg(to.join("client.py"));
+                python.arg("-u").arg(to.join(file));
                 Ok(python)
             }
             Self::Rust { package } => {
@@ -114,6 +118,9 @@ impl Client {
         let folder = places.run.join(self.name);
         fs::create_dir_all(&folder)?;
         let mut command = self.kind.prepare(root, places, &folder.join("prepare.log"), out)?;
+        if matches!(self.kind, Kind::Rust { .. }) {
+            command.arg(self.script.name);
+        }
         let program = places.programs.join(self.script.program);
         let stage = Stage::open(Served::new(program, self.script.arguments, folder.clone()))?;
         let log = folder.join("client.log");

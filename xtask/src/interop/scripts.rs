@@ -1,6 +1,6 @@
 //! The scripts: which server each is played against, and its steps, in order. `interop/README.md` says what each is about.
 
-pub(super) const SCRIPTS: &[&Script] = &[&DEMO];
+pub(super) const SCRIPTS: &[&Script] = &[&DEMO, &ERAS, &ASKS];
 
 /// One client, whose connections are cut, and a server that is killed.
 pub(super) const DEMO: Script = Script {
@@ -22,6 +22,39 @@ pub(super) const DEMO: Script = Script {
         "restarted",
         "terminated",
     ],
+};
+
+/// Two clients at once, one with a session and one without, that are asked things.
+pub(super) const ERAS: Script = Script {
+    name: "eras",
+    steps: &[
+        "connect",
+        "elicitation",
+        "declined",
+        "sampling",
+        "roots",
+        "rounds",
+        "parallel-asks",
+        "together",
+        "progress",
+        "logs",
+        "changes",
+        "reconnection",
+        "refused",
+        "closed",
+    ],
+    ..FIXTURE
+};
+
+/// How an older SDK takes several questions at once.
+pub(super) const ASKS: Script = Script { name: "asks", steps: &["parallel-asks"], ..FIXTURE };
+
+const FIXTURE: Script = Script {
+    name: "",
+    package: "steadfast-fixture",
+    program: "steadfast-fixture",
+    arguments: &[],
+    steps: &[],
 };
 
 #[derive(Debug)]

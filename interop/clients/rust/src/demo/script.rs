@@ -10,7 +10,8 @@ use rmcp::service::ServiceError;
 use rmcp::transport::streamable_http_client::{StreamableHttpClient, StreamableHttpError};
 use serde_json::json;
 
-use crate::player::{Player, text};
+use super::player::{Player, text};
+use crate::expect;
 use crate::stage::Stage;
 
 pub(crate) const STEPS: &[&str] = &[
@@ -136,7 +137,7 @@ async fn cancelled(player: &Player, stage: &Stage) -> Result<String, String> {
     let handle = handle.map_err(|error| error.to_string())?;
     let token = handle.progress_token.clone();
     let begun =
-        |heard: &crate::listener::Heard| heard.progress.iter().any(|step| step.progress_token == token);
+        |heard: &super::listener::Heard| heard.progress.iter().any(|step| step.progress_token == token);
     player.listener.until(begun).await;
     handle.cancel(Some("enough".to_owned())).await.map_err(|error| error.to_string())?;
     expect(&stage.call().await?["cancelled"], &json!(true))?;
@@ -175,8 +176,4 @@ async fn terminated(player: &mut Player, stage: &Stage) -> Result<String, String
 
 async fn notes(player: &Player) -> Result<String, String> {
     player.call("notebook", json!({"action": "list"})).await
-}
-
-fn expect<T: PartialEq + std::fmt::Debug>(got: &T, wanted: &T) -> Result<(), String> {
-    if got == wanted { Ok(()) } else { Err(format!("got {got:?}, wanted {wanted:?}")) }
 }
