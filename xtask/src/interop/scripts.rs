@@ -14,6 +14,8 @@ pub(super) const DEMO: Script = Script {
         "logs",
         "notebook",
         "parallel",
+        "fortune",
+        "council",
         "refused",
         "dropped-early",
         "dropped-midway",

@@ -1,11 +1,15 @@
-//! What the server says besides its answers.
+//! What the server says besides its answers, and what it asks.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rmcp::ClientHandler;
-use rmcp::model::{LoggingMessageNotificationParam, ProgressNotificationParam};
-use rmcp::service::{NotificationContext, RoleClient};
-use serde_json::Value;
+use rmcp::model::{
+    ClientCapabilities, ClientConfig, CreateMessageRequestParams, CreateMessageResult, ElicitRequestParams,
+    ElicitResult, ElicitationAction, Implementation, LoggingMessageNotificationParam,
+    ProgressNotificationParam, SamplingMessage,
+};
+use rmcp::service::{NotificationContext, RequestContext, RoleClient};
+use rmcp::{ClientHandler, ErrorData};
+use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 /// Keeps everything, in order. Cheap to clone.
@@ -38,6 +42,32 @@ impl Listener {
 }
 
 impl ClientHandler for Listener {
+    fn get_info(&self) -> ClientConfig {
+        let mut capabilities = ClientCapabilities::default();
+        capabilities.elicitation = Some(Default::default());
+        capabilities.sampling = Some(Default::default());
+        ClientConfig::new(capabilities, Implementation::new("steadfast-interop", "1"))
+    }
+
+    async fn create_elicitation(
+        &self,
+        _form: ElicitRequestParams,
+        _context: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        let content = json!({"name": "Ada", "number": 7});
+        Ok(ElicitResult::new(ElicitationAction::Accept).with_content(content))
+    }
+
+    async fn create_message(
+        &self,
+        params: CreateMessageRequestParams,
+        _context: RequestContext<RoleClient>,
+    ) -> Result<CreateMessageResult, ErrorData> {
+        let prompt = serde_json::to_value(&params.messages).unwrap_or_default();
+        let heard = format!("I heard: {}", prompt[0]["content"]["text"].as_str().unwrap_or_default());
+        Ok(CreateMessageResult::new(SamplingMessage::assistant_text(heard), "none".to_owned()))
+    }
+
     async fn on_progress(
         &self,
         params: ProgressNotificationParam,
