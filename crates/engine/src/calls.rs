@@ -70,6 +70,10 @@ impl CallHandle {
         self.engine.append(&self.session, Target::Call(self.no), class, payload)
     }
 
+    pub(crate) async fn finish(&self, payload: Bytes) {
+        self.engine.finish(&self.session, self.no, payload).await;
+    }
+
     /// Sends a request on this call's stream and waits for the client's answer: the JSON text of its response
     /// message. `rest` is the request's JSON text from `"method"` on.
     pub async fn ask(&self, rest: Bytes) -> Result<Bytes, Refusal> {
@@ -96,6 +100,15 @@ pub struct BegunCall(Option<CallHandle>);
 impl BegunCall {
     pub(crate) fn new(call: CallHandle) -> Self {
         Self(Some(call))
+    }
+
+    pub(crate) fn cancelled(&self) -> CancellationToken {
+        self.0.as_ref().map(|call| call.running.cancel.clone()).unwrap_or_default()
+    }
+
+    /// Whoever takes the call has to answer it.
+    pub(crate) fn take(mut self) -> Option<CallHandle> {
+        self.0.take()
     }
 }
 

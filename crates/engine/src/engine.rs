@@ -19,6 +19,7 @@ use crate::clock::Clock;
 use crate::cursor::Cursor;
 use crate::entropy::Entropy;
 use crate::handle::SessionHandle;
+use crate::jobs::is_job;
 use crate::listener::{Listener, Listeners, SessionEventKind};
 use crate::live::{Known, LiveSession, LiveSessions};
 use crate::options::Options;
@@ -162,7 +163,9 @@ impl Engine {
 
     /// A stranger leaves no trace: whose session it is, is looked at first.
     async fn find(&self, id: SessionId, principal: Option<&Principal>) -> Result<Arc<LiveSession>, Refusal> {
-        let is_theirs = |facts: &Facts| principal.is_none_or(|principal| facts.principal == *principal);
+        let is_theirs = |facts: &Arc<Facts>| {
+            !is_job(facts) && principal.is_none_or(|principal| facts.principal == *principal)
+        };
         let session = match self.live.get(&id) {
             Some(session) if is_theirs(session.facts()) => session,
             Some(_) => return Err(Refusal::NoSession),
@@ -313,6 +316,10 @@ impl Engine {
 
     pub fn store(&self) -> &dyn Store {
         &*self.store
+    }
+
+    pub(crate) fn entropy(&self) -> &dyn Entropy {
+        &*self.entropy
     }
 
     pub fn options(&self) -> &Options {

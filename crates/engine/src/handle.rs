@@ -87,6 +87,15 @@ impl SessionHandle {
         self.engine.close(&self.live(), CloseReason::ServerEnded).await
     }
 
+    /// Something that is made once for the session while this node has anything to do with it.
+    pub fn keepsake<T: Send + Sync + 'static>(&self, make: impl FnOnce(&Facts) -> T) -> Arc<T> {
+        self.live().keepsake(make)
+    }
+
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
     fn live(&self) -> Arc<LiveSession> {
         self.engine.live.enter(&self.facts).0
     }

@@ -7,6 +7,8 @@ use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 
 use steadfast_session::{CloseReason, Facts, Lifecycle};
 
+use crate::jobs::is_job;
+
 /// Hears of sessions. Each listener runs on a thread of its own: it may block and it may panic, and nobody else
 /// notices. If it falls behind by more than the backlog, it misses events; that is counted and logged.
 pub trait Listener: Send + 'static {
@@ -81,6 +83,9 @@ impl Listeners {
 
     /// Never waits.
     pub(crate) fn report(&self, facts: &Arc<Facts>, kind: SessionEventKind) {
+        if is_job(facts) {
+            return;
+        }
         for sender in &self.senders {
             let event = SessionEvent { session: Arc::clone(facts), kind };
             if let Err(TrySendError::Full(_)) = sender.try_send(event) {

@@ -9,6 +9,7 @@ mod seal;
 mod server;
 mod session;
 mod store_url;
+mod tasks;
 
 pub use builder::{Builder, StartError};
 pub use call::Call;
@@ -17,6 +18,7 @@ pub use seal::StateKey;
 pub use server::Server;
 pub use session::{Session, StateError};
 pub use store_url::{Durability, StoreUrl, StoreUrlError};
+pub use tasks::{TaskContext, TaskError, TaskOptions, Tasks};
 
 pub use steadfast_engine::{
     Clock, CloseReason, Duplicates, Entropy, Limits, ManualClock, Principal, Refusal, SessionEvent,

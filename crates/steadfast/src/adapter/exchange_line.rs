@@ -12,11 +12,13 @@ pub(super) struct ExchangeLine {
     /// Without a level the client wants no log messages.
     log_level: Option<LoggingLevel>,
     progress_token: Option<ProgressToken>,
+    /// The tasks that a subscription wants to hear of.
+    tasks: Vec<String>,
 }
 
 impl ExchangeLine {
-    pub(super) fn new(exchange: ExchangeHandle, meta: &RequestMetaObject) -> Self {
-        Self { exchange, log_level: meta.log_level(), progress_token: meta.get_progress_token() }
+    pub(super) fn new(exchange: ExchangeHandle, meta: &RequestMetaObject, tasks: Vec<String>) -> Self {
+        Self { exchange, log_level: meta.log_level(), progress_token: meta.get_progress_token(), tasks }
     }
 
     /// Sends what the protocol lets this request carry. Changes belong on the streams of those who subscribed to
@@ -40,9 +42,7 @@ impl ExchangeLine {
     }
 
     fn acknowledge(&self, accepted: &SubscriptionFilter) {
-        let filter = listen::filter(accepted);
-        let payload = listen::acknowledgement(accepted, self.exchange.id());
-        self.exchange.acknowledge(filter, payload);
+        listen::acknowledge(&self.exchange, accepted, self.tasks.clone());
     }
 
     fn is_wanted(&self, notification: &ServerNotification) -> bool {

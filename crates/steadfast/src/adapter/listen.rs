@@ -1,35 +1,81 @@
-//! `subscriptions/listen` for handlers that leave it to the library.
+//! `subscriptions/listen`.
 
 use bytes::Bytes;
-use rmcp::model::{ServerConfig, SubscriptionFilter};
+use rmcp::model::{ClientCapabilities, ServerConfig, SubscriptionFilter};
+use serde::Deserialize;
+use serde_json::Value;
 use steadfast_engine::{Answer, ChangeFilter, ExchangeHandle};
-use steadfast_wire::{RequestId, listen};
+use steadfast_wire::listen;
+use steadfast_wire::rpc::{self, ErrorObject};
 
-/// Acknowledges what the server offers of what was asked for, and lasts until one side ends it.
+use super::error_object;
+use crate::tasks;
+
+/// How many tasks one subscription may name.
+const MAX_TASKS: usize = 256;
+
+/// Serves a subscription for a handler that leaves it to the library: acknowledges what the server offers of what was
+/// asked for, and lasts until one side ends it.
 pub(super) async fn answer(
     exchange: &ExchangeHandle,
     requested: &SubscriptionFilter,
+    tasks: Vec<String>,
     config: &ServerConfig,
 ) -> Answer {
-    let accepted = requested.supported_by(&config.capabilities);
-    exchange.acknowledge(filter(&accepted), acknowledgement(&accepted, exchange.id()));
+    acknowledge(exchange, &requested.supported_by(&config.capabilities), tasks);
     exchange.cancelled().cancelled().await;
     Ok(listen::result(exchange.id()).into())
 }
 
-pub(super) fn filter(accepted: &SubscriptionFilter) -> ChangeFilter {
-    ChangeFilter {
+pub(super) fn acknowledge(exchange: &ExchangeHandle, accepted: &SubscriptionFilter, tasks: Vec<String>) {
+    // A filter has string keys only, so it always serialises.
+    let mut shown = serde_json::to_value(accepted).unwrap_or_default();
+    if let Value::Object(members) = &mut shown
+        && !tasks.is_empty()
+    {
+        members.insert("taskIds".to_owned(), tasks.as_slice().into());
+    }
+    let members = format!(r#""notifications":{shown}"#);
+    let payload = listen::notification(listen::ACKNOWLEDGED, &members, exchange.id());
+    let filter = ChangeFilter {
         tools_list: accepted.tools_list_changed == Some(true),
         prompts_list: accepted.prompts_list_changed == Some(true),
         resources_list: accepted.resources_list_changed == Some(true),
         resources: accepted.resource_subscriptions.clone().unwrap_or_default(),
-        tasks: Vec::new(),
-    }
+        tasks,
+    };
+    exchange.acknowledge(filter, payload.into());
 }
 
-pub(super) fn acknowledgement(accepted: &SubscriptionFilter, subscription: &RequestId) -> Bytes {
-    // A filter has string keys only, so it always serialises.
-    let accepted = serde_json::to_string(accepted).unwrap_or_else(|_| "{}".into());
-    let members = format!(r#""notifications":{accepted}"#);
-    listen::notification(listen::ACKNOWLEDGED, &members, subscription).into()
+/// The tasks that a subscription names and may hear of. rmcp's filter has no place for them.
+pub(super) async fn tasks(
+    exchange: &ExchangeHandle,
+    params: &Bytes,
+    config: &ServerConfig,
+    capabilities: &ClientCapabilities,
+) -> Result<Vec<String>, ErrorObject> {
+    #[derive(Deserialize)]
+    struct Params {
+        notifications: Named,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Named {
+        task_ids: Option<Vec<String>>,
+    }
+    let wrong = |why: String| ErrorObject::new(rpc::INVALID_PARAMS, why);
+    let named = serde_json::from_slice::<Params>(params).map_err(|error| wrong(error.to_string()))?;
+    let Some(ids) = named.notifications.task_ids else { return Ok(Vec::new()) };
+    if !config.capabilities.supports_tasks() {
+        return Ok(Vec::new());
+    }
+    check_tasks_declared(capabilities)?;
+    if ids.len() > MAX_TASKS {
+        return Err(wrong(format!("A subscription may name {MAX_TASKS} tasks, no more.")));
+    }
+    Ok(tasks::owned(exchange, ids).await)
+}
+
+pub(super) fn check_tasks_declared(capabilities: &ClientCapabilities) -> Result<(), ErrorObject> {
+    if capabilities.supports_tasks() { Ok(()) } else { Err(error_object(tasks::undeclared())) }
 }

@@ -179,13 +179,13 @@ async fn answer<H: ServerHandler>(
     }
 }
 
-fn to_json(result: &impl serde::Serialize) -> Result<Bytes, ErrorObject> {
+pub(crate) fn to_json(result: &impl serde::Serialize) -> Result<Bytes, ErrorObject> {
     serde_json::to_vec(result).map(Bytes::from).map_err(|error| {
         ErrorObject::new(rpc::INTERNAL_ERROR, format!("The handler's result is not JSON: {error}"))
     })
 }
 
-fn error_object(error: ErrorData) -> ErrorObject {
+pub(crate) fn error_object(error: ErrorData) -> ErrorObject {
     let data = error.data.map(|data| data.to_string());
     ErrorObject { code: error.code.0, message: error.message.into_owned(), data }
 }

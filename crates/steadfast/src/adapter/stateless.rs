@@ -10,8 +10,9 @@ use bytes::Bytes;
 use http::request::Parts;
 use rmcp::ServerHandler;
 use rmcp::model::{
-    CallToolRequestParams, ClientCapabilities, ClientRequest, Implementation, InitializeRequestParams,
-    InputRequiredResult, ProtocolVersion, RequestMetaObject, ServerCapabilities, ServerConfig, ServerResult,
+    CallToolRequestParams, ClientCapabilities, ClientRequest, ErrorCode, Implementation,
+    InitializeRequestParams, InputRequiredResult, ProtocolVersion, RequestMetaObject, ServerCapabilities,
+    ServerConfig, ServerResult,
 };
 use rmcp::service::{RequestContext, RoleServer, RunningService, Service};
 use serde_json::Value;
@@ -24,6 +25,7 @@ use super::peer::{Line, Mute, open_line};
 use super::{Speech, error_object, incoming, listen, results, rmcp_id};
 use crate::questions;
 use crate::seal::{Bound, Seal};
+use crate::tasks::{self, Tasks};
 
 /// What answers stateless requests, besides the handler.
 pub(super) struct Stateless {
@@ -49,19 +51,35 @@ impl Stateless {
             check_mirrored_params(handler, &call.params, &parts)?;
         }
         let bound_params = self.open_state(&exchange, &method, &raw_params, &mut request)?;
+        let capabilities = meta.client_capabilities().unwrap_or_default();
+        if method.starts_with("tasks/") {
+            listen::check_tasks_declared(&capabilities)?;
+            if let Some(answer) = tasks::answer(&exchange, &request).await {
+                return results::to_json(answer?, &config);
+            }
+        }
+        let watched = match &request {
+            ClientRequest::SubscriptionsListenRequest(_) => {
+                listen::tasks(&exchange, &raw_params, &config, &capabilities).await?
+            }
+            _ => Vec::new(),
+        };
         if let ClientRequest::SubscriptionsListenRequest(listen) = &request
             && handler.accepted_subscription_filter(&listen.params.notifications).is_none()
         {
-            return listen::answer(&exchange, &listen.params.notifications, &config).await;
+            return listen::answer(&exchange, &listen.params.notifications, watched, &config).await;
         }
-        let capabilities = meta.client_capabilities().unwrap_or_default();
         // Held until the handler is done: what it sends through its peer goes this way.
-        let line = self.open_line(&exchange, &meta, &capabilities);
+        let line = self.open_line(&exchange, &meta, &capabilities, watched);
         let mut context = RequestContext::new(rmcp_id(exchange.id()), line.peer().clone());
         context.ct = exchange.cancelled().clone();
         context.meta = meta;
         context.extensions.insert(parts);
-        let mut result = handler.handle_request(request, context).await.map_err(error_object)?;
+        context.extensions.insert(Tasks::new(exchange.clone()));
+        let mut result = handler.handle_request(request, context).await.map_err(|error| {
+            let unknown_task = method.starts_with("tasks/") && error.code == ErrorCode::METHOD_NOT_FOUND;
+            if unknown_task { tasks::unknown() } else { error_object(error) }
+        })?;
         if let ServerResult::InputRequiredResult(required) = &mut result {
             let asked = required.input_requests.iter().flat_map(|requests| requests.values());
             questions::check_declared(asked, &capabilities).map_err(error_object)?;
@@ -80,6 +98,7 @@ impl Stateless {
         exchange: &ExchangeHandle,
         meta: &RequestMetaObject,
         capabilities: &ClientCapabilities,
+        watched: Vec<String>,
     ) -> RunningService<RoleServer, Mute> {
         let mut client = InitializeRequestParams::new(
             capabilities.clone(),
@@ -87,7 +106,7 @@ impl Stateless {
         );
         client.protocol_version = ProtocolVersion::V_2026_07_28;
         let line = match self.speech {
-            Speech::Free => Line::Exchange(Arc::new(ExchangeLine::new(exchange.clone(), meta))),
+            Speech::Free => Line::Exchange(Arc::new(ExchangeLine::new(exchange.clone(), meta, watched))),
             Speech::Silent => Line::Nowhere,
         };
         open_line(line, client, Mute)

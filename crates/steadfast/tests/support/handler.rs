@@ -12,7 +12,7 @@ use rmcp::service::{NotificationContext, RequestContext, RoleServer};
 use rmcp::{ErrorData, ServerHandler};
 use serde_json::{Map, Value};
 
-use super::Gates;
+use super::{Gates, tasks};
 
 /// One value of it serves one session.
 #[derive(Debug)]
@@ -129,7 +129,8 @@ impl TestHandler {
 impl ServerHandler for TestHandler {
     fn get_info(&self) -> ServerConfig {
         let mut info = ServerConfig::default();
-        info.capabilities = ServerCapabilities::builder().enable_tools().enable_logging().build();
+        info.capabilities =
+            ServerCapabilities::builder().enable_tools().enable_logging().enable_tasks().build();
         info
     }
 
@@ -138,6 +139,9 @@ impl ServerHandler for TestHandler {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
+        if let Some(started) = tasks::start(&request, &context, &self.gates).await {
+            return started;
+        }
         let arguments = request.arguments.unwrap_or_default();
         let text = self.tool(&request.name, &arguments, context).await?;
         Ok(CallToolResult::success(vec![ContentBlock::text(text)]).into())

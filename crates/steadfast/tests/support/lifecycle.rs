@@ -21,6 +21,10 @@ impl Heard {
     }
 
     /// What has been heard of a session so far.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.0.borrow().is_empty()
+    }
+
     pub(crate) fn of(&self, session: &Session) -> Vec<SessionEventKind> {
         let id = session.session_id();
         self.0.borrow().iter().filter(|(of, _)| *of == id).map(|(_, kind)| *kind).collect()

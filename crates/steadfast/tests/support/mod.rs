@@ -12,6 +12,7 @@ pub(crate) mod lifecycle;
 pub(crate) mod rng;
 pub(crate) mod session;
 pub(crate) mod sse;
+pub(crate) mod tasks;
 mod wire;
 
 use std::future::Future;
