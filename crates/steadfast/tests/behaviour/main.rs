@@ -12,6 +12,7 @@ mod expiry;
 mod handlers;
 mod hang_ups;
 mod lifecycle;
+mod questions;
 mod races;
 mod response_modes;
 mod restart;

@@ -12,7 +12,7 @@ use rmcp::service::{NotificationContext, RequestContext, RoleServer};
 use rmcp::{ErrorData, ServerHandler};
 use serde_json::{Map, Value};
 
-use super::{Gates, tasks};
+use super::{Gates, questions, tasks};
 
 /// One value of it serves one session.
 #[derive(Debug)]
@@ -141,6 +141,9 @@ impl ServerHandler for TestHandler {
     ) -> Result<CallToolResponse, ErrorData> {
         if let Some(started) = tasks::start(&request, &context, &self.gates).await {
             return started;
+        }
+        if request.name == "questions" {
+            return questions::run(&request, &context).await;
         }
         let arguments = request.arguments.unwrap_or_default();
         let text = self.tool(&request.name, &arguments, context).await?;
