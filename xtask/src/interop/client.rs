@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::Places;
 use super::control::Stage;
 use super::report::Outcome;
-use super::scripts::{ASKS, DEMO, ERAS, Script};
+use super::scripts::{ASKS, DEMO, DEMO_ERAS, ERAS, Script};
 use crate::failure::Failure;
 use crate::prepare;
 use crate::runner::{now, seconds};
@@ -28,13 +28,14 @@ const END_LIMIT: Duration = Duration::from_secs(10);
 const TAIL_LINES: usize = 40;
 
 pub(super) const CLIENTS: &[Client] = &[
-    Client { name: "typescript", kind: Kind::Node { folder: "typescript" }, script: &DEMO },
-    Client { name: "python", kind: Kind::Python { folder: "python", file: "client.py" }, script: &DEMO },
+    Client { name: "typescript", kind: Kind::node("typescript", "client.mjs"), script: &DEMO },
+    Client { name: "python", kind: Kind::python("python", "client.py"), script: &DEMO },
     Client { name: "rmcp", kind: Kind::Rust { package: "steadfast-interop-rmcp" }, script: &DEMO },
-    Client { name: "typescript-2", kind: Kind::Node { folder: "typescript-2" }, script: &ERAS },
-    Client { name: "python-2", kind: Kind::Python { folder: "python-2", file: "client.py" }, script: &ERAS },
+    Client { name: "typescript-2", kind: Kind::node("typescript-2", "client.mjs"), script: &ERAS },
+    Client { name: "python-2", kind: Kind::python("python-2", "client.py"), script: &ERAS },
     Client { name: "rmcp-eras", kind: Kind::Rust { package: "steadfast-interop-rmcp" }, script: &ERAS },
-    Client { name: "python-asks", kind: Kind::Python { folder: "python", file: "asks.py" }, script: &ASKS },
+    Client { name: "demo-eras", kind: Kind::node("typescript-2", "demo.mjs"), script: &DEMO_ERAS },
+    Client { name: "python-asks", kind: Kind::python("python", "asks.py"), script: &ASKS },
 ];
 
 #[derive(Debug)]
@@ -47,15 +48,23 @@ pub(super) struct Client {
 /// What a client is written in, and where it is.
 #[derive(Debug)]
 enum Kind {
-    /// `client.mjs` and a `package-lock.json`.
-    Node { folder: &'static str },
-    /// A program and a `requirements.txt`.
+    /// A program beside a `package-lock.json`.
+    Node { folder: &'static str, file: &'static str },
+    /// A program beside a `requirements.txt`.
     Python { folder: &'static str, file: &'static str },
     /// A package of the workspace with a program of its name, which plays every script.
     Rust { package: &'static str },
 }
 
 impl Kind {
+    const fn node(folder: &'static str, file: &'static str) -> Self {
+        Self::Node { folder, file }
+    }
+
+    const fn python(folder: &'static str, file: &'static str) -> Self {
+        Self::Python { folder, file }
+    }
+
     /// Names from [`TOOLS`].
     fn needs(&self) -> &'static [&'static str] {
         match self {
@@ -74,11 +83,11 @@ impl Kind {
         out: &mut dyn Write,
     ) -> Result<Command, Failure> {
         match self {
-            Self::Node { folder } => {
+            Self::Node { folder, file } => {
                 let (from, to) = (places.sources.join(folder), places.cache.join(folder));
                 prepare::node(&from, &to, log, out)?;
                 let mut node = Command::new("node");
-                node.arg(to.join("client.mjs"));
+                node.arg(to.join(file));
                 Ok(node)
             }
             Self::Python { folder, file } => {

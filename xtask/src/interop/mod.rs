@@ -12,6 +12,7 @@ mod report;
 mod scan;
 mod scripts;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,6 @@ use crate::failure::Failure;
 use crate::prepare;
 use client::CLIENTS;
 use report::Report;
-use scripts::SCRIPTS;
 
 /// Where things are.
 #[derive(Debug)]
@@ -55,8 +55,9 @@ pub(crate) fn command(root: &Path, names: &[&str], out: &mut dyn Write) -> Resul
 
     let chosen: Vec<_> =
         CLIENTS.iter().filter(|client| names.is_empty() || names.contains(&client.name)).collect();
-    for script in SCRIPTS.iter().filter(|script| chosen.iter().any(|client| client.plays(script))) {
-        prepare::build(root, script.package, &places.run.join("build.log"), out)?;
+    let servers: BTreeSet<_> = chosen.iter().map(|client| client.script.package).collect();
+    for server in servers {
+        prepare::build(root, server, &places.run.join("build.log"), out)?;
     }
     let mut report = Report::default();
     for client in chosen {

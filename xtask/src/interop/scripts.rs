@@ -1,6 +1,6 @@
 //! The scripts: which server each is played against, and its steps, in order. `interop/README.md` says what each is about.
 
-pub(super) const SCRIPTS: &[&Script] = &[&DEMO, &ERAS, &ASKS];
+pub(super) const SCRIPTS: &[&Script] = &[&DEMO, &ERAS, &DEMO_ERAS, &ASKS];
 
 /// One client, whose connections are cut, and a server that is killed.
 pub(super) const DEMO: Script = Script {
@@ -47,6 +47,10 @@ pub(super) const ERAS: Script = Script {
     ],
     ..FIXTURE
 };
+
+/// The demo, with a session and without.
+pub(super) const DEMO_ERAS: Script =
+    Script { name: "demo-eras", steps: &["connect", "countdown", "fortune", "council"], ..DEMO };
 
 /// How an older SDK takes several questions at once.
 pub(super) const ASKS: Script = Script { name: "asks", steps: &["parallel-asks"], ..FIXTURE };
