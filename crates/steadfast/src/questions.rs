@@ -118,22 +118,32 @@ impl Questions {
         }
     }
 
+    /// All at once. The first that fails fails them all; what is still open ends with the call.
     async fn ask_now(self, context: &RequestContext<RoleServer>) -> Result<InputResponses, ErrorData> {
         let ask = |(name, request)| Box::pin(ask_one(context, name, request));
         let mut waiting: Vec<_> = self.requests.into_iter().map(ask).collect();
-        let mut answers = Vec::with_capacity(waiting.len());
+        let mut answers = InputResponses::new();
         poll_fn(|task| {
+            let mut failed = None;
             waiting.retain_mut(|ask| match ask.as_mut().poll(task) {
-                Poll::Ready(answer) => {
-                    answers.push(answer);
+                Poll::Ready(Ok((name, answer))) => {
+                    answers.insert(name, answer);
+                    false
+                }
+                Poll::Ready(Err(error)) => {
+                    failed = Some(error);
                     false
                 }
                 Poll::Pending => true,
             });
-            if waiting.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+            match failed {
+                Some(error) => Poll::Ready(Err(error)),
+                None if waiting.is_empty() => Poll::Ready(Ok(())),
+                None => Poll::Pending,
+            }
         })
-        .await;
-        answers.into_iter().collect()
+        .await?;
+        Ok(answers)
     }
 }
 

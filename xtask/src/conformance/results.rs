@@ -1,4 +1,4 @@
-//! What a run of the suite has written: a folder for each scenario, with its checks as JSON.
+//! What a run of the suite has written: a folder for each scenario, which may be deep, with its checks as JSON.
 
 use std::fs;
 use std::path::Path;
@@ -32,19 +32,26 @@ impl Results {
     /// A suite that could not even start has left nothing.
     pub(super) fn read(folder: &Path) -> Result<Self, Failure> {
         let mut results = Self::default();
-        if !folder.exists() {
-            return Ok(results);
-        }
-        let mut scenarios = fs::read_dir(folder)?.collect::<Result<Vec<_>, _>>()?;
-        scenarios.sort_by_key(fs::DirEntry::file_name);
-        for scenario in scenarios {
-            let name = scenario.file_name().to_string_lossy().into_owned();
-            let checks = scenario.path().join("checks.json");
-            let text = fs::read_to_string(&checks)
-                .map_err(|error| Failure::Broken(format!("{}: {error}", checks.display())))?;
-            results.add(&name, &text);
+        if folder.exists() {
+            results.read_folder(folder, "")?;
         }
         Ok(results)
+    }
+
+    fn read_folder(&mut self, folder: &Path, name: &str) -> Result<(), Failure> {
+        let checks = folder.join("checks.json");
+        if checks.exists() {
+            self.add(name, &fs::read_to_string(&checks)?);
+            return Ok(());
+        }
+        let mut inner = fs::read_dir(folder)?.collect::<Result<Vec<_>, _>>()?;
+        inner.sort_by_key(fs::DirEntry::file_name);
+        for entry in inner.into_iter().filter(|entry| entry.path().is_dir()) {
+            let own = entry.file_name().to_string_lossy().into_owned();
+            let name = if name.is_empty() { own } else { format!("{name}/{own}") };
+            self.read_folder(&entry.path(), &name)?;
+        }
+        Ok(())
     }
 
     pub(super) fn failures(&self) -> usize {
@@ -105,6 +112,22 @@ mod tests {
             {"id": "d", "status": "WARNING", "errorMessage": "hm"}, {"id": "e", "status": "FAILURE", "errorMessage": "no"},
             {"id": "f", "status": "?"}, {"id": "g", "status": "SUCCESS"}]"#;
         check(some, 2, &["warning ping: d: hm", "FAILED ping: e: no", "FAILED ping: f: "]);
+    }
+
+    #[test]
+    fn folders_are_read_however_deep() {
+        let folder = std::env::temp_dir().join(format!("xtask-conformance-{}", std::process::id()));
+        for (scenario, status) in [("ping", "SUCCESS"), ("auth/basic", "FAILURE"), ("auth/more", "SUCCESS")] {
+            let scenario = folder.join(format!("{scenario}-2026-01-31T10-00-00-000Z"));
+            fs::create_dir_all(&scenario).unwrap();
+            fs::write(scenario.join("checks.json"), format!(r#"[{{"id": "a", "status": "{status}"}}]"#))
+                .unwrap();
+        }
+        let results = Results::read(&folder).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!((results.scenarios, results.passed, results.failures()), (3, 2, 1));
+        assert_eq!(results.troubles[0].what, "auth/basic: a: ");
+        assert_eq!(Results::read(&folder).unwrap(), Results::default());
     }
 
     #[test]

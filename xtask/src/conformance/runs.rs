@@ -10,35 +10,35 @@ pub(super) const RUNS: &[Run] = &[
         name: "server-2026-07-28",
         version: NEWEST,
         subject: Subject::Server,
-        arguments: &["--requirements", "2026-07-28"],
+        arguments: &[&["--requirements", "2026-07-28"]],
         scenarios: 50,
     },
     Run {
         name: "server-2025-11-25",
         version: NEWEST,
         subject: Subject::Server,
-        arguments: &["--requirements", "2025-11-25"],
+        arguments: &[&["--requirements", "2025-11-25"]],
         scenarios: 33,
     },
     Run {
         name: "server-2025-06-18",
         version: NEWEST,
         subject: Subject::Server,
-        arguments: &["--suite", "all", "--spec-version", "2025-06-18"],
+        arguments: &[&["--suite", "all", "--spec-version", "2025-06-18"]],
         scenarios: 27,
     },
     Run {
         name: "server-2025-03-26",
         version: NEWEST,
         subject: Subject::Server,
-        arguments: &["--scenario", "server-session-lifecycle", "--spec-version", "2025-03-26"],
+        arguments: &[&["--scenario", "server-session-lifecycle", "--spec-version", "2025-03-26"]],
         scenarios: 1,
     },
     Run {
         name: "server-published",
         version: PUBLISHED,
         subject: Subject::Server,
-        arguments: &["--suite", "all"],
+        arguments: &[&["--suite", "all"]],
         scenarios: 32,
     },
 ];
@@ -48,7 +48,8 @@ pub(super) struct Run {
     pub(super) name: &'static str,
     pub(super) version: &'static str,
     pub(super) subject: Subject,
-    pub(super) arguments: &'static [&'static str],
+    /// The suite is started once for each of these: it takes either one scenario, or all that it has.
+    pub(super) arguments: &'static [&'static [&'static str]],
     /// How many scenarios there are at least. A suite that tries fewer has shown nothing.
     pub(super) scenarios: usize,
 }

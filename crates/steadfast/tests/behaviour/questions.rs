@@ -5,6 +5,7 @@ use crate::support::{Backing, Host, Http, Session, Value, json};
 
 crate::on_every_store!(
     with_a_session_all_questions_are_open_at_once,
+    the_first_question_that_fails_fails_the_call,
     without_a_session_the_request_is_repeated_with_the_answers,
     whoever_cannot_answer_is_told_what_is_missing,
 );
@@ -27,6 +28,19 @@ async fn with_a_session_all_questions_are_open_at_once(backing: Backing) {
     answer(&first).await;
     answer(&stream.message().await).await;
     assert_eq!(said(&stream.message().await), "<one> <two> <three>");
+}
+
+async fn the_first_question_that_fails_fails_the_call(backing: Backing) {
+    let host = Host::plain(backing).await;
+    let session = Session::open(&host).await;
+    let mut stream = session.tool(1, "questions", json!({})).stream().await;
+    let (_open, second) = (stream.message().await, stream.message().await);
+    let no =
+        json!({"jsonrpc": "2.0", "id": second["id"], "error": {"code": -1, "message": "I would rather not"}});
+    assert_eq!(session.post(&no).send().await.status, 202);
+    let answers = stream.messages().await;
+    let why = answers.last().unwrap()["error"]["message"].as_str().unwrap();
+    assert!(why.contains("I would rather not"), "{why}");
 }
 
 /// What a stateless call is answered with.
