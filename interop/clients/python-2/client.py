@@ -219,6 +219,21 @@ class Script:
         await until("news for legacy", lambda: self.legacy.news == {"tools", WATCHED})
         return "of the list of tools and of a resource"
 
+    async def cancelled(self) -> str:
+        async def play(player: Player) -> None:
+            label = f"of {player.era}"
+            with anyio.move_on_after(0.2) as scope:
+                await player.say("slow_compute", {"seconds": 60, "label": label})
+            assert scope.cancelled_caught, "the call came to an end"
+            for _ in range(100):
+                if await player.say("was_stopped", {"label": label}) == "yes":
+                    return
+                await anyio.sleep(0.05)
+            raise AssertionError(f"the work {label} goes on")
+
+        await self.both(play)
+        return "by a cancel scope"
+
     async def reconnection(self) -> str:
         said = await self.both(lambda player: player.say("test_reconnection"))
         expect(said, ["The connection was closed; here is the answer.", "The connection stayed open."])
@@ -286,6 +301,7 @@ async def main() -> int:
         "progress": script.progress,
         "logs": script.logs,
         "changes": script.changes,
+        "cancelled": script.cancelled,
         "reconnection": script.reconnection,
         "refused": script.refused,
         "closed": script.closed,

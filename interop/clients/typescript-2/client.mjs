@@ -166,6 +166,16 @@ const steps = {
     await listening.close();
     return 'of the list of tools and of a resource';
   },
+  cancelled: async () => {
+    await both(async player => {
+      const abort = new AbortController();
+      setTimeout(() => abort.abort('enough'), 200);
+      const label = `of ${player.era}`;
+      await assert.rejects(player.call('slow_compute', { seconds: 60, label }, { signal: abort.signal }));
+      await until(`the end of the work ${label}`, async () => (await player.say('was_stopped', { label })) === 'yes');
+    });
+    return 'by an AbortSignal';
+  },
   reconnection: async () => {
     const said = await both(player => player.say('test_reconnection'));
     assert.deepEqual(said, ['The connection was closed; here is the answer.', 'The connection stayed open.']);

@@ -41,6 +41,7 @@ pub(super) const ERAS: Script = Script {
         "progress",
         "logs",
         "changes",
+        "cancelled",
         "reconnection",
         "refused",
         "closed",

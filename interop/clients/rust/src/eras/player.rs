@@ -1,7 +1,12 @@
 //! One client of one era.
 
-use rmcp::model::{CallToolRequestParams, LoggingLevel, ProtocolVersion, RequestMetaObject};
-use rmcp::service::{ClientLifecycleMode, ClientServiceExt, RoleClient, RunningService, ServiceError};
+use rmcp::model::{
+    CallToolRequest, CallToolRequestParams, ClientRequest, LoggingLevel, ProtocolVersion, RequestMetaObject,
+};
+use rmcp::service::{
+    ClientLifecycleMode, ClientServiceExt, PeerRequestOptions, RequestHandle, RoleClient, RunningService,
+    ServiceError,
+};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use serde_json::Value;
@@ -42,6 +47,19 @@ impl Player {
         let params = CallToolRequestParams::new(name);
         let params = params.with_arguments(arguments.as_object().cloned().unwrap_or_default());
         self.call(params).await.map_err(|error| error.to_string())
+    }
+
+    /// Calls a tool without waiting for its answer.
+    pub(crate) async fn start(
+        &self,
+        name: &'static str,
+        arguments: Value,
+    ) -> Result<RequestHandle<RoleClient>, String> {
+        let params = CallToolRequestParams::new(name);
+        let params = params.with_arguments(arguments.as_object().cloned().unwrap_or_default());
+        let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
+        let sent = self.service.peer().send_request_with_option(request, PeerRequestOptions::no_options());
+        sent.await.map_err(|error| error.to_string())
     }
 
     /// Calls a tool that may say something on its way.

@@ -29,6 +29,7 @@ pub(crate) const STEPS: &[&str] = &[
     "progress",
     "logs",
     "changes",
+    "cancelled",
     "reconnection",
     "refused",
     "closed",
@@ -73,6 +74,7 @@ impl Script {
             "progress" => both!(self, progress).map(|_| "complete and in order".to_owned()),
             "logs" => self.logs().await,
             "changes" => self.changes().await,
+            "cancelled" => both!(self, cancelled).map(|_| "by the request's handle".to_owned()),
             "reconnection" => self.reconnection().await,
             "refused" => both!(self, refused).map(|_| "an unknown tool is -32602".to_owned()),
             "closed" => self.closed(stage).await,
@@ -215,6 +217,20 @@ async fn logs(player: &Player) -> Result<(), String> {
 async fn cause_changes(player: &Player) -> Result<(), String> {
     player.say("test_trigger_tool_change", json!({})).await?;
     player.say("test_trigger_resource_update", json!({})).await.map(drop)
+}
+
+async fn cancelled(player: &Player) -> Result<(), String> {
+    let label = format!("of {:?}", player.era);
+    let handle = player.start("slow_compute", json!({"seconds": 60, "label": label})).await?;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    handle.cancel(Some("enough".to_owned())).await.map_err(|error| error.to_string())?;
+    for _ in 0..100 {
+        if player.say("was_stopped", json!({"label": label})).await? == "yes" {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Err(format!("the work {label} goes on"))
 }
 
 async fn refused(player: &Player) -> Result<(), String> {
