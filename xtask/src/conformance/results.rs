@@ -79,7 +79,9 @@ impl Results {
         let mut passed = 0;
         for check in &checks {
             let said = |field: &str| check[field].as_str().unwrap_or_default().to_owned();
-            let what = || format!("{scenario}: {}: {}", said("id"), said("errorMessage"));
+            // Not every check says what went wrong; then its description tells what should have been.
+            let told = ["errorMessage", "description"].map(said).into_iter().find(|text| !text.is_empty());
+            let what = || format!("{scenario}: {}: {}", said("id"), told.clone().unwrap_or_default());
             match &*said("status") {
                 "SUCCESS" => passed += 1,
                 "INFO" | "SKIPPED" => {}
@@ -110,8 +112,8 @@ mod tests {
         check("{", 0, &["FAILED ping: its checks cannot be read"]);
         let some = r#"[{"id": "a", "status": "SUCCESS"}, {"id": "b", "status": "INFO"}, {"id": "c", "status": "SKIPPED"},
             {"id": "d", "status": "WARNING", "errorMessage": "hm"}, {"id": "e", "status": "FAILURE", "errorMessage": "no"},
-            {"id": "f", "status": "?"}, {"id": "g", "status": "SUCCESS"}]"#;
-        check(some, 2, &["warning ping: d: hm", "FAILED ping: e: no", "FAILED ping: f: "]);
+            {"id": "f", "status": "?", "description": "yes"}, {"id": "g", "status": "SUCCESS"}]"#;
+        check(some, 2, &["warning ping: d: hm", "FAILED ping: e: no", "FAILED ping: f: yes"]);
     }
 
     #[test]

@@ -59,7 +59,8 @@ pub(super) struct Run {
 pub(super) enum Subject {
     /// The fixture server.
     Server,
-    /// A program of a package's name that the suite starts, with the URL of a server of the suite's.
+    /// A program of a package's name. The suite starts it for each scenario, with the URL of a server of its own as the
+    /// last argument; `MCP_CONFORMANCE_SCENARIO` says what to try.
     #[expect(dead_code, reason = "no client has a row yet")]
     Client { package: &'static str },
 }
