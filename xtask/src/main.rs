@@ -8,10 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 mod bench;
+mod conformance;
 mod counts;
 mod failure;
 mod interop;
+mod prepare;
 mod runner;
+mod served;
 mod suites;
 mod tidy;
 
@@ -24,7 +27,8 @@ cargo xtask COMMAND
   tidy                              check the rules of this repository that no other tool checks
   bench [NAME [ARGS...]]            list the benchmarks, or build and run one
   counts [--accept]                 count instructions and compare with bench/counts.json, or write that
-  interop [CLIENT]...               run clients of other SDKs against the demo server, cutting connections
+  interop [CLIENT]...               run clients of other SDKs against our servers, cutting connections
+  conformance [RUN]...              run the official MCP conformance suite against the fixture server
   help                              show this text
 
 Exit code: 0 all is well, 1 something failed, 2 the command line was wrong.
@@ -55,6 +59,7 @@ fn dispatch(args: &[&str], out: &mut dyn Write) -> Result<(), Failure> {
         ["bench", name, rest @ ..] => bench::run(&root(), name, rest, out),
         ["counts", options @ ..] => counts::command(&root(), options, out),
         ["interop", clients @ ..] => interop::command(&root(), clients, out),
+        ["conformance", runs @ ..] => conformance::command(&root(), runs, out),
         [unknown, ..] => {
             Err(Failure::Usage(format!("no command `{unknown}`; `cargo xtask help` lists them")))
         }

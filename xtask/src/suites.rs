@@ -63,6 +63,12 @@ pub(crate) const SUITES: &[Suite] = &[
         needs: &["node", "npm", "python3", "python3-venv"],
         steps: &[run(&["cargo", "xtask", "interop"])],
     },
+    Suite {
+        name: "conformance",
+        why: "the official MCP conformance suite passes in every version and revision",
+        needs: &["node", "npm"],
+        steps: &[run(&["cargo", "xtask", "conformance"])],
+    },
 ];
 
 /// What a suite may need beyond cargo. Missing on a developer's machine, it skips the suite; in CI it fails it.

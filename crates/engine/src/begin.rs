@@ -57,10 +57,13 @@ impl Engine {
         };
         let tail = Arc::new(Tail::of_new_stream(connection, self.options().tail_bytes));
         let deadline = self.now().plus(self.options().call_deadline);
+        let resumable = !answer_only && session.facts().revision.primes_streams();
         let calls: Vec<_> = (first.0..)
             .map(CallNo)
             .zip(ids)
-            .map(|(no, id)| (no, Running { id, stream, deadline, cancel: CancellationToken::new() }))
+            .map(|(no, id)| {
+                (no, Running { id, stream, deadline, resumable, cancel: CancellationToken::new() })
+            })
             .collect();
         session.begun(stream, connection, &tail, &calls);
         let calls = calls

@@ -79,6 +79,17 @@ impl CallHandle {
     pub async fn ask(&self, rest: Bytes) -> Result<Bytes, Refusal> {
         self.engine.ask(&self.session, Target::Call(self.no), rest).await
     }
+
+    /// Ends the connection that reads this call's stream; its client comes back for the rest. `false` if it could not:
+    /// it has been given no event to come back from, or waits for plain JSON.
+    pub fn send_reader_away(&self) -> bool {
+        if self.running.resumable
+            && let Some(tail) = self.session.tail(self.running.stream)
+        {
+            tail.tell_to_leave();
+        }
+        self.running.resumable
+    }
 }
 
 /// A call that is in flight and that nobody runs yet. Dropped, it is answered with an error: its client went away

@@ -121,6 +121,8 @@ pub(crate) struct Running {
     pub(crate) id: RequestId,
     pub(crate) stream: StreamNo,
     pub(crate) deadline: Time,
+    /// The client can come back for the answer: its stream began with an event to resume from.
+    pub(crate) resumable: bool,
     pub(crate) cancel: CancellationToken,
 }
 

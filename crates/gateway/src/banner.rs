@@ -20,7 +20,7 @@ Point a client at it:
   VS Code       {{"servers": {{"steadfast-demo": {{"type": "http", "url": "{url}"}}}}}}   (.vscode/mcp.json)
   Cursor        {{"mcpServers": {{"steadfast-demo": {{"url": "{url}"}}}}}}   (.cursor/mcp.json)
 
-Tools: countdown, chatter, notebook. Cut the connection in the middle of a countdown: nothing is lost.
+Tools: countdown, chatter, notebook, fortune, council. Cut the connection in the middle of a countdown: nothing is lost.
 Ctrl-C stops it.
 "#,
         initialize = INITIALIZE,

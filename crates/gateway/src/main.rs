@@ -6,10 +6,8 @@ mod cli;
 mod demo;
 mod failure;
 mod logs;
-mod mount;
 mod place;
 mod serve;
-mod stop;
 
 use std::process::ExitCode;
 

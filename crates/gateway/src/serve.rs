@@ -9,8 +9,7 @@ use tokio::net::TcpListener;
 use crate::cli::Serve;
 use crate::demo::Demo;
 use crate::failure::Failure;
-use crate::mount::OnlyAt;
-use crate::{banner, place, stop};
+use crate::{banner, place};
 
 /// The path of the endpoint.
 const PATH: &str = "/mcp";
@@ -44,11 +43,11 @@ async fn serve(arguments: Serve) -> Result<(), Failure> {
     banner::print(&url, &store);
     tracing::info!(%url, %store, "serving");
     let drained = async {
-        stop::asked_to().await;
+        listen::asked_to_stop().await;
         tracing::info!("stopping");
         server.drain(arguments.drain).await;
     };
-    let service = OnlyAt::new(PATH, server.service());
+    let service = listen::OnlyAt::new(PATH, server.service());
     listen::serve(listener, service, listen::Limits::default(), drained).await.map_err(Failure::Serve)?;
     tracing::info!("stopped");
     Ok(())

@@ -1,4 +1,7 @@
-//! An accept loop for servers that have none of their own.
+//! An accept loop for servers that have none of their own, with what goes around it: a path, and when to stop.
+
+mod mount;
+mod stop;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -14,6 +17,9 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 pub use tower_service::Service;
+
+pub use mount::OnlyAt;
+pub use stop::asked_to_stop;
 
 /// Bounds of an accept loop.
 #[derive(Clone, Debug)]

@@ -3,6 +3,8 @@
 
 mod adapter;
 mod builder;
+mod call;
+mod questions;
 mod seal;
 mod server;
 mod session;
@@ -10,6 +12,8 @@ mod store_url;
 mod tasks;
 
 pub use builder::{Builder, StartError};
+pub use call::Call;
+pub use questions::{Answers, Questions, Repeatable};
 pub use seal::StateKey;
 pub use server::Server;
 pub use session::{Session, StateError};

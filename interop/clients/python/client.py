@@ -37,14 +37,27 @@ class Script:
     async def heard(self, message: types.LoggingMessageNotificationParams) -> None:
         self.logs.append(message.data)
 
+    async def fill_in(self, _context: object, _form: types.ElicitRequestParams) -> types.ElicitResult:
+        return types.ElicitResult(action="accept", content={"name": "Ada", "number": 7})
+
+    async def write(self, _context: object, params: types.CreateMessageRequestParams) -> types.CreateMessageResult:
+        content = types.TextContent(type="text", text=f"I heard: {params.messages[0].content.text}")
+        return types.CreateMessageResult(role="assistant", model="none", content=content)
+
     async def initialize(self) -> str:
         streams = await self.connection.enter_async_context(streamable_http_client(URL))
         read, write, self.session_id = streams
-        session = ClientSession(read, write, logging_callback=self.heard)
+        session = ClientSession(
+            read,
+            write,
+            logging_callback=self.heard,
+            elicitation_callback=self.fill_in,
+            sampling_callback=self.write,
+        )
         self.session = await self.connection.enter_async_context(session)
         answer = await self.session.initialize()
         tools = (await self.session.list_tools()).tools
-        expect([tool.name for tool in tools], ["countdown", "chatter", "notebook"])
+        expect([tool.name for tool in tools], ["countdown", "chatter", "notebook", "fortune", "council"])
         return f"{answer.serverInfo.name}, revision {answer.protocolVersion}"
 
     async def progress(self) -> str:
@@ -87,6 +100,17 @@ class Script:
         notes = (await self.call("notebook", {"action": "list"})).split("\n")
         expect(sorted(notes), sorted(["first"] + [f"note {number}" for number in range(0, 20, 2)]))
         return "20 calls, each with its own answer"
+
+    async def fortune(self) -> str:
+        told = await self.call("fortune", {})
+        expect(told, "Ada, someone with your very id will come, and be turned away.")
+        return "a form was filled in"
+
+    async def council(self) -> str:
+        said = (await self.call("council", {"question": "Why?", "advisers": 3})).split("\n")
+        heard = "{0}: I heard: You are {0}. Answer in one sentence: Why?"
+        expect(said, [heard.format(adviser) for adviser in ("an optimist", "a pessimist", "a pirate")])
+        return f"{len(said)} samples, each for its own prompt"
 
     async def refused(self) -> str:
         expect(await code_of(self.call("nonesuch", {})), -32602)
@@ -188,6 +212,8 @@ async def main() -> int:
             "logs": script.logs_,
             "notebook": script.notebook,
             "parallel": script.parallel,
+            "fortune": script.fortune,
+            "council": script.council,
             "refused": script.refused,
             "dropped-early": lambda: script.dropped("1", 4),
             "dropped-midway": lambda: script.dropped("3", 15),

@@ -2,12 +2,17 @@
 import assert from 'node:assert/strict';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
-import { LoggingMessageNotificationSchema } from '@modelcontextprotocol/sdk/types.js';
+import { CreateMessageRequestSchema, ElicitRequestSchema, LoggingMessageNotificationSchema } from '@modelcontextprotocol/sdk/types.js';
 
 const [url, controlUrl] = process.argv.slice(2);
 const info = { name: 'steadfast-interop', version: '1' };
 const transport = new StreamableHTTPClientTransport(new URL(url));
-const client = new Client(info);
+const client = new Client(info, { capabilities: { elicitation: {}, sampling: {} } });
+client.setRequestHandler(ElicitRequestSchema, () => ({ action: 'accept', content: { name: 'Ada', number: 7 } }));
+client.setRequestHandler(CreateMessageRequestSchema, ({ params }) => {
+  const text = `I heard: ${params.messages[0].content.text}`;
+  return { role: 'assistant', model: 'none', content: { type: 'text', text } };
+});
 client.onerror = error => console.error('onerror:', error.message);
 
 const control = async (method, path) => {
@@ -41,7 +46,7 @@ const steps = {
   initialize: async () => {
     await client.connect(transport);
     const { tools } = await client.listTools();
-    assert.deepEqual(tools.map(tool => tool.name), ['countdown', 'chatter', 'notebook']);
+    assert.deepEqual(tools.map(tool => tool.name), ['countdown', 'chatter', 'notebook', 'fortune', 'council']);
     return `${client.getServerVersion().name}, revision ${transport.protocolVersion}`;
   },
   progress: async () => {
@@ -77,6 +82,17 @@ const steps = {
     const expected = ['first', ...countingTo(10).map(half => `note ${half * 2}`)].sort();
     assert.deepEqual(notes, expected);
     return '20 calls, each with its own answer';
+  },
+  fortune: async () => {
+    const told = text(await call('fortune', {}));
+    assert.equal(told, 'Ada, someone with your very id will come, and be turned away.');
+    return 'a form was filled in';
+  },
+  council: async () => {
+    const said = text(await call('council', { question: 'Why?', advisers: 3 })).split('\n');
+    const heard = adviser => `${adviser}: I heard: You are ${adviser}. Answer in one sentence: Why?`;
+    assert.deepEqual(said, ['an optimist', 'a pessimist', 'a pirate'].map(heard));
+    return `${said.length} samples, each for its own prompt`;
   },
   refused: async () => {
     await assert.rejects(call('nonesuch', {}), { code: -32602 });

@@ -10,12 +10,14 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::Places;
 use super::control::Stage;
-use super::demo::Demo;
-use super::report::{Outcome, STEPS};
-use super::{Places, prepare};
+use super::report::Outcome;
+use super::scripts::{ASKS, DEMO, DEMO_ERAS, ERAS, Script};
 use crate::failure::Failure;
+use crate::prepare;
 use crate::runner::{now, seconds};
+use crate::served::Served;
 use crate::suites::TOOLS;
 
 /// For one step; the slowest takes a few seconds.
@@ -26,47 +28,91 @@ const END_LIMIT: Duration = Duration::from_secs(10);
 const TAIL_LINES: usize = 40;
 
 pub(super) const CLIENTS: &[Client] = &[
-    Client {
-        name: "typescript",
-        needs: &["node", "npm"],
-        prepare: prepare::typescript,
-        program: |places| {
-            let mut node = Command::new("node");
-            node.arg(places.cache.join("typescript/client.mjs"));
-            node
-        },
-    },
-    Client {
-        name: "python",
-        needs: &["python3", "python3-venv"],
-        prepare: prepare::python,
-        program: |places| {
-            let folder = places.cache.join("python");
-            let mut python = Command::new(prepare::venv_python(&folder));
-            python.arg("-u").arg(folder.join("client.py"));
-            python
-        },
-    },
-    Client {
-        name: "rmcp",
-        needs: &[],
-        prepare: prepare::rust,
-        program: |places| Command::new(places.programs.join("steadfast-interop-rmcp")),
-    },
+    Client { name: "typescript", kind: Kind::node("typescript", "client.mjs"), script: &DEMO },
+    Client { name: "python", kind: Kind::python("python", "client.py"), script: &DEMO },
+    Client { name: "rmcp", kind: Kind::Rust { package: "steadfast-interop-rmcp" }, script: &DEMO },
+    Client { name: "typescript-2", kind: Kind::node("typescript-2", "client.mjs"), script: &ERAS },
+    Client { name: "python-2", kind: Kind::python("python-2", "client.py"), script: &ERAS },
+    Client { name: "rmcp-eras", kind: Kind::Rust { package: "steadfast-interop-rmcp" }, script: &ERAS },
+    Client { name: "demo-eras", kind: Kind::node("typescript-2", "demo.mjs"), script: &DEMO_ERAS },
+    Client { name: "python-asks", kind: Kind::python("python", "asks.py"), script: &ASKS },
 ];
 
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) name: &'static str,
+    kind: Kind,
+    pub(super) script: &'static Script,
+}
+
+/// What a client is written in, and where it is.
+#[derive(Debug)]
+enum Kind {
+    /// A program beside a `package-lock.json`.
+    Node { folder: &'static str, file: &'static str },
+    /// A program beside a `requirements.txt`.
+    Python { folder: &'static str, file: &'static str },
+    /// A package of the workspace with a program of its name, which plays every script.
+    Rust { package: &'static str },
+}
+
+impl Kind {
+    const fn node(folder: &'static str, file: &'static str) -> Self {
+        Self::Node { folder, file }
+    }
+
+    const fn python(folder: &'static str, file: &'static str) -> Self {
+        Self::Python { folder, file }
+    }
+
     /// Names from [`TOOLS`].
-    needs: &'static [&'static str],
-    prepare: fn(&Path, &Places, &mut dyn Write) -> Result<(), Failure>,
-    program: fn(&Places) -> Command,
+    fn needs(&self) -> &'static [&'static str] {
+        match self {
+            Self::Node { .. } => &["node", "npm"],
+            Self::Python { .. } => &["python3", "python3-venv"],
+            Self::Rust { .. } => &[],
+        }
+    }
+
+    /// Fetches or builds it, and gives the command that runs it.
+    fn prepare(
+        &self,
+        root: &Path,
+        places: &Places,
+        log: &Path,
+        out: &mut dyn Write,
+    ) -> Result<Command, Failure> {
+        match self {
+            Self::Node { folder, file } => {
+                let (from, to) = (places.sources.join(folder), places.cache.join(folder));
+                prepare::node(&from, &to, log, out)?;
+                let mut node = Command::new("node");
+                node.arg(to.join(file));
+                Ok(node)
+            }
+            Self::Python { folder, file } => {
+                let (from, to) = (places.sources.join(folder), places.cache.join(folder));
+                prepare::python(&from, &to, log, out)?;
+                let mut python = Command::new(prepare::venv_python(&to));
+                python.arg("-u").arg(to.join(file));
+                Ok(python)
+            }
+            Self::Rust { package } => {
+                prepare::build(root, package, log, out)?;
+                Ok(Command::new(places.programs.join(package)))
+            }
+        }
+    }
 }
 
 impl Client {
+    pub(super) fn plays(&self, script: &Script) -> bool {
+        self.script.name == script.name
+    }
+
     pub(super) fn missing_tools(&self) -> Option<String> {
-        let missing = TOOLS.iter().filter(|tool| self.needs.contains(&tool.name) && !tool.is_usable());
+        let needs = self.kind.needs();
+        let missing = TOOLS.iter().filter(|tool| needs.contains(&tool.name) && !tool.is_usable());
         let missing: Vec<&str> = missing.map(|tool| tool.name).collect();
         (!missing.is_empty()).then(|| format!("{} is missing", missing.join(", ")))
     }
@@ -78,12 +124,15 @@ impl Client {
         places: &Places,
         out: &mut dyn Write,
     ) -> Result<Vec<Outcome>, Failure> {
-        (self.prepare)(root, places, out)?;
         let folder = places.run.join(self.name);
         fs::create_dir_all(&folder)?;
-        let stage = Stage::open(Demo::new(places.programs.join("steadfast"), folder.clone()))?;
+        let mut command = self.kind.prepare(root, places, &folder.join("prepare.log"), out)?;
+        if matches!(self.kind, Kind::Rust { .. }) {
+            command.arg(self.script.name);
+        }
+        let program = places.programs.join(self.script.program);
+        let stage = Stage::open(Served::new(program, self.script.arguments, folder.clone()))?;
         let log = folder.join("client.log");
-        let mut command = (self.program)(places);
         command.arg(format!("http://{}/mcp", stage.address())).arg(format!("http://{}", stage.control()?));
         let outcomes = self.play(&mut command, &log, out)?;
         if outcomes.iter().any(|outcome| !outcome.ok) {
@@ -114,7 +163,7 @@ impl Client {
             )
         });
         let mut outcomes = Vec::new();
-        for name in STEPS {
+        for name in self.script.steps {
             let started = now();
             let outcome = match lines.recv_timeout(STEP_LIMIT) {
                 Ok(text) => Outcome::read(name, &text, started.elapsed()),
@@ -122,7 +171,7 @@ impl Client {
             };
             let verdict = if outcome.ok { "ok" } else { "FAILED" };
             let took = seconds(outcome.took);
-            writeln!(out, "{:10} {name:15} {verdict:7} {took:>6}  {}", self.name, outcome.detail)?;
+            writeln!(out, "{:12} {name:15} {verdict:7} {took:>6}  {}", self.name, outcome.detail)?;
             out.flush()?;
             let lost = outcome.lost;
             outcomes.push(outcome);
@@ -143,7 +192,7 @@ impl Client {
 }
 
 impl Outcome {
-    /// What a client said about a step; its steps come in the order of [`STEPS`].
+    /// What a client said about a step; its steps come in the order of its script.
     fn read(step: &'static str, line: &str, took: Duration) -> Self {
         let said: Value = serde_json::from_str(line).unwrap_or_default();
         let detail = said.get("detail").and_then(Value::as_str).unwrap_or(line).to_owned();

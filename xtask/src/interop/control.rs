@@ -14,22 +14,22 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::cutter::Cutter;
-use super::demo::Demo;
 use super::http::Request;
 use crate::failure::Failure;
+use crate::served::Served;
 
-/// A demo server behind a proxy. The server ends with this value.
+/// A server behind a proxy. The server ends with this value.
 #[derive(Debug)]
 pub(super) struct Stage {
-    demo: Mutex<Demo>,
+    server: Mutex<Served>,
     cutter: Cutter,
 }
 
 impl Stage {
-    pub(super) fn open(mut demo: Demo) -> Result<Arc<Self>, Failure> {
+    pub(super) fn open(mut server: Served) -> Result<Arc<Self>, Failure> {
         let cutter = Cutter::start()?;
-        cutter.point_at(demo.start()?);
-        Ok(Arc::new(Self { demo: Mutex::new(demo), cutter }))
+        cutter.point_at(server.start()?);
+        Ok(Arc::new(Self { server: Mutex::new(server), cutter }))
     }
 
     /// The address that clients use.
@@ -81,9 +81,9 @@ impl Stage {
             }
             ("GET", "/call") => Ok(self.cutter.journal().last_call()),
             ("POST", "/restart") => {
-                let mut demo = self.demo.lock().unwrap_or_else(PoisonError::into_inner);
-                demo.kill();
-                let address = demo.start().map_err(|failure| format!("{failure:?}"))?;
+                let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+                server.kill();
+                let address = server.start().map_err(|failure| format!("{failure:?}"))?;
                 self.cutter.point_at(address);
                 Ok(json!({"ok": true}))
             }

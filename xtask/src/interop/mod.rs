@@ -1,25 +1,24 @@
-//! `cargo xtask interop`: clients built on other people's SDKs run one script against the demo server, through a
-//! proxy that cuts their connections.
+//! `cargo xtask interop`: clients built on other people's SDKs play a script against one of our servers, through a proxy
+//! that cuts their connections.
 //!
 //! A client gets two URLs, that of the endpoint and that of [`control`], and prints a line of JSON per step.
 
 mod client;
 mod control;
 mod cutter;
-mod demo;
 mod http;
 mod journal;
-mod prepare;
 mod report;
 mod scan;
+mod scripts;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
 
 use crate::failure::Failure;
+use crate::prepare;
 use client::CLIENTS;
 use report::Report;
 
@@ -54,18 +53,14 @@ pub(crate) fn command(root: &Path, names: &[&str], out: &mut dyn Write) -> Resul
     }
     fs::create_dir_all(&places.run)?;
 
-    let build = ["build", "--quiet", "--locked", "--package", "steadfast-gateway"];
-    let log = places.run.join("build.log");
-    let limit = Duration::from_secs(1800);
-    prepare::run(
-        "building the server",
-        Command::new("cargo").args(build).current_dir(root),
-        &log,
-        limit,
-        out,
-    )?;
+    let chosen: Vec<_> =
+        CLIENTS.iter().filter(|client| names.is_empty() || names.contains(&client.name)).collect();
+    let servers: BTreeSet<_> = chosen.iter().map(|client| client.script.package).collect();
+    for server in servers {
+        prepare::build(root, server, &places.run.join("build.log"), out)?;
+    }
     let mut report = Report::default();
-    for client in CLIENTS.iter().filter(|client| names.is_empty() || names.contains(&client.name)) {
+    for client in chosen {
         match client.missing_tools() {
             Some(missing) => {
                 writeln!(out, "{}: skipped, {missing}", client.name)?;

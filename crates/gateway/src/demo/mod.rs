@@ -1,8 +1,10 @@
 //! The built-in demo server: small tools that show what a session layer is for.
-#![expect(deprecated, reason = "logging is deprecated from 2026-07-28 on and alive in every revision before")]
+#![expect(deprecated, reason = "what 2026-07-28 deprecates is alive in every revision before")]
 
 mod chatter;
+mod council;
 mod countdown;
+mod fortune;
 mod notebook;
 mod tool;
 
@@ -30,7 +32,7 @@ impl Default for Demo {
     }
 }
 
-const TOOLS: &[DemoTool] = &[countdown::TOOL, chatter::TOOL, notebook::TOOL];
+const TOOLS: &[DemoTool] = &[countdown::TOOL, chatter::TOOL, notebook::TOOL, fortune::TOOL, council::TOOL];
 
 impl ServerHandler for Demo {
     fn get_info(&self) -> ServerConfig {
@@ -64,8 +66,10 @@ impl ServerHandler for Demo {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let arguments = tool::Arguments(request.arguments.unwrap_or_default());
+        let arguments = tool::Arguments(request.arguments.clone().unwrap_or_default());
         let result: CallToolResult = match &*request.name {
+            "fortune" => return fortune::run(&request, context).await,
+            "council" => return council::run(&arguments, &request, context).await,
             "countdown" => countdown::run(&arguments, context).await?,
             "chatter" => {
                 let level = *self.level();

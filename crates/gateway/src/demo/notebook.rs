@@ -22,10 +22,9 @@ pub(crate) async fn run(
     arguments: &Arguments,
     context: RequestContext<RoleServer>,
 ) -> Result<CallToolResult, ErrorData> {
-    let session = context
-        .extensions
-        .get::<Session>()
-        .ok_or_else(|| ErrorData::internal_error("this server runs without sessions", None))?;
+    let session = context.extensions.get::<Session>().ok_or_else(|| {
+        ErrorData::invalid_request("notes belong to a session, and this request has none", None)
+    })?;
     let failed = |error: steadfast::StateError| ErrorData::internal_error(error.to_string(), None);
     match (arguments.text("action"), arguments.text("text")) {
         (Some("add"), Some(text)) => {

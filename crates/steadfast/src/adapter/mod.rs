@@ -28,6 +28,7 @@ use steadfast_engine::{
 use steadfast_wire::rpc::{self, ErrorObject};
 use steadfast_wire::{RequestId, Revision};
 
+use crate::call::Call;
 use crate::seal::Seal;
 use crate::session::Session;
 use peer::{Line, Mute, open_line};
@@ -112,6 +113,7 @@ impl<H: ServerHandler> Backend for HandlerBackend<H> {
             context.meta = meta;
             context.extensions.insert(parts);
             context.extensions.insert(Session::new(session));
+            context.extensions.insert(Call::new(call));
             answer(&*handler, request, context).await
         })
     }

@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::request::Parts;
+use rmcp::ServerHandler;
 use rmcp::model::{
     CallToolRequestParams, ClientCapabilities, ClientRequest, ErrorCode, Implementation,
-    InitializeRequestParams, InputRequest, InputRequiredResult, ProtocolVersion, RequestMetaObject,
-    ServerCapabilities, ServerConfig, ServerResult,
+    InitializeRequestParams, InputRequiredResult, ProtocolVersion, RequestMetaObject, ServerCapabilities,
+    ServerConfig, ServerResult,
 };
 use rmcp::service::{RequestContext, RoleServer, RunningService, Service};
-use rmcp::{ErrorData, ServerHandler};
 use serde_json::Value;
 use steadfast_engine::{Answer, ExchangeHandle, Incoming};
 use steadfast_wire::rpc::{self, ErrorObject};
@@ -23,6 +23,7 @@ use steadfast_wire::{Revision, mirrored};
 use super::exchange_line::ExchangeLine;
 use super::peer::{Line, Mute, open_line};
 use super::{Speech, error_object, incoming, listen, results, rmcp_id};
+use crate::questions;
 use crate::seal::{Bound, Seal};
 use crate::tasks::{self, Tasks};
 
@@ -80,7 +81,8 @@ impl Stateless {
             if unknown_task { tasks::unknown() } else { error_object(error) }
         })?;
         if let ServerResult::InputRequiredResult(required) = &mut result {
-            check_declared(required, &capabilities)?;
+            let asked = required.input_requests.iter().flat_map(|requests| requests.values());
+            questions::check_declared(asked, &capabilities).map_err(error_object)?;
             let params = bound_params.unwrap_or_else(|| bound_form(&raw_params));
             let bound = Bound { principal: exchange.principal(), method: &method, params: &params };
             self.seal_state(required, bound)?;
@@ -210,34 +212,6 @@ fn bound_form(params: &Bytes) -> String {
         }
     }
     params.to_string()
-}
-
-/// A client is asked only for what it has declared on this very request.
-fn check_declared(
-    required: &InputRequiredResult,
-    capabilities: &ClientCapabilities,
-) -> Result<(), ErrorObject> {
-    let asked = required.input_requests.iter().flat_map(|requests| requests.values());
-    let mut missing = ClientCapabilities::default();
-    for request in asked {
-        match request {
-            InputRequest::CreateMessage(_) if capabilities.sampling.is_none() => {
-                missing.sampling = Some(Default::default());
-            }
-            InputRequest::Elicitation(_) if capabilities.elicitation.is_none() => {
-                missing.elicitation = Some(Default::default());
-            }
-            InputRequest::ListRoots(_) if capabilities.roots.is_none() => {
-                missing.roots = Some(Default::default());
-            }
-            _ => {}
-        }
-    }
-    if missing == ClientCapabilities::default() {
-        Ok(())
-    } else {
-        Err(error_object(ErrorData::missing_required_client_capability(missing)))
-    }
 }
 
 /// Who the server says it is, for results.

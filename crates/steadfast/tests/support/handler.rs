@@ -12,7 +12,7 @@ use rmcp::service::{NotificationContext, RequestContext, RoleServer};
 use rmcp::{ErrorData, ServerHandler};
 use serde_json::{Map, Value};
 
-use super::{Gates, tasks};
+use super::{Gates, questions, tasks};
 
 /// One value of it serves one session.
 #[derive(Debug)]
@@ -105,7 +105,7 @@ impl TestHandler {
         }
     }
 
-    /// `progress`, `log:BYTES`, `gate:NAME` and `mark:NAME`, one after the other; then it says `text`.
+    /// `progress`, `log:BYTES`, `close` (its connection), `gate:NAME` and `mark:NAME`, one after the other; then it says `text`.
     async fn steps(
         &self,
         arguments: &Map<String, Value>,
@@ -115,6 +115,7 @@ impl TestHandler {
         for (i, step) in steps.iter().filter_map(Value::as_str).enumerate() {
             match step.split_once(':') {
                 None if step == "progress" => progress(context, i as u64 + 1).await,
+                None if step == "close" => close_connection(context)?,
                 Some(("log", bytes)) => log(context, i as u64, bytes.parse().unwrap_or_default()).await,
                 Some(("gate", name)) => self.gates.pass(name).await,
                 Some(("mark", name)) => self.gates.mark(name),
@@ -141,6 +142,9 @@ impl ServerHandler for TestHandler {
         if let Some(started) = tasks::start(&request, &context, &self.gates).await {
             return started;
         }
+        if request.name == "questions" {
+            return questions::run(&request, &context).await;
+        }
         let arguments = request.arguments.unwrap_or_default();
         let text = self.tool(&request.name, &arguments, context).await?;
         Ok(CallToolResult::success(vec![ContentBlock::text(text)]).into())
@@ -166,6 +170,12 @@ async fn log(context: &RequestContext<RoleServer>, line: u64, bytes: u64) {
     let text = format!("{line}:{}", "x".repeat(bytes as usize));
     let message = LoggingMessageNotificationParam::new(LoggingLevel::Info, Value::String(text));
     let _ = context.peer.notify_logging_message(message).await;
+}
+
+fn close_connection(context: &RequestContext<RoleServer>) -> Result<(), ErrorData> {
+    let call: Option<&steadfast::Call> = context.extensions.get();
+    call.ok_or_else(|| ErrorData::internal_error("there is no call", None))?.close_connection();
+    Ok(())
 }
 
 fn session(context: &RequestContext<RoleServer>) -> Result<&steadfast::Session, ErrorData> {

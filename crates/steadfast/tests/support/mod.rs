@@ -9,6 +9,7 @@ pub(crate) mod handler;
 pub(crate) mod host;
 pub(crate) mod http;
 pub(crate) mod lifecycle;
+pub(crate) mod questions;
 pub(crate) mod rng;
 pub(crate) mod session;
 pub(crate) mod sse;

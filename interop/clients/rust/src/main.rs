@@ -1,10 +1,9 @@
-//! The script of `interop/README.md` with the client of rmcp. Arguments: the endpoint's URL, the control URL.
+//! The scripts of `interop/README.md` with the client of rmcp. Arguments: the script, the endpoint's URL, the control URL.
 #![forbid(unsafe_code)]
-#![expect(deprecated, reason = "logging is deprecated from 2026-07-28 on and alive in every revision before")]
+#![expect(deprecated, reason = "what 2026-07-28 deprecates is alive in every revision before")]
 
-mod listener;
-mod player;
-mod script;
+mod demo;
+mod eras;
 mod stage;
 
 use std::env;
@@ -14,37 +13,52 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use player::Player;
-use script::STEPS;
 use stage::Stage;
 
 const STEP_LIMIT: Duration = Duration::from_secs(30);
 
+/// What a step says of itself, or why it failed.
+type Outcome = Result<String, String>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Passed,
+    Failed,
+}
+
+impl Verdict {
+    fn and(self, other: Self) -> Self {
+        if self == Self::Passed { other } else { self }
+    }
+}
+
 /// One thread, so that notifications are handled in the order in which they came: rmcp spawns a task for each.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let Some((url, control)) = env::args().nth(1).zip(env::args().nth(2)) else { return ExitCode::from(2) };
-    let mut player = match Player::connect(&url).await {
-        Ok(player) => player,
-        Err(error) => {
-            say("initialize", Err(error.to_string()));
-            return ExitCode::FAILURE;
-        }
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let [script, url, control] = &arguments[..] else { return ExitCode::from(2) };
+    let stage = Stage::new(control.clone());
+    let verdict = match &**script {
+        "demo" => demo::play(url, &stage, tell).await,
+        "eras" => eras::play(url, &stage, tell).await,
+        _ => return ExitCode::from(2),
     };
-    let stage = Stage::new(control);
-    let mut failed = false;
-    for step in STEPS {
-        let outcome = tokio::time::timeout(STEP_LIMIT, script::play(step, &mut player, &stage)).await;
-        let outcome = outcome.unwrap_or_else(|_| Err("it took too long".to_owned()));
-        failed |= outcome.is_err();
-        say(step, outcome);
-    }
-    if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    if verdict == Verdict::Passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn say(step: &str, outcome: Result<String, String>) {
+async fn in_time(step: impl Future<Output = Outcome>) -> Outcome {
+    tokio::time::timeout(STEP_LIMIT, step).await.unwrap_or_else(|_| Err("it took too long".to_owned()))
+}
+
+fn tell(step: &str, outcome: Outcome) -> Verdict {
+    let verdict = if outcome.is_ok() { Verdict::Passed } else { Verdict::Failed };
     let ok = outcome.is_ok();
     let (Ok(detail) | Err(detail)) = outcome;
     // If nobody listens, nobody minds.
     let _ = writeln!(io::stdout(), "{}", json!({"step": step, "ok": ok, "detail": detail}));
+    verdict
+}
+
+fn expect<T: PartialEq + std::fmt::Debug>(got: &T, wanted: &T) -> Result<(), String> {
+    if got == wanted { Ok(()) } else { Err(format!("got {got:?}, wanted {wanted:?}")) }
 }

@@ -5,18 +5,22 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use steadfast::{Endpoint, ResponseBody};
-use steadfast_http::listen::{Incoming, Request, Response, Service, StatusCode};
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+use tower_service::Service;
+
+use crate::body::ResponseBody;
+use crate::endpoint::Endpoint;
 
 /// Answers at its path and nowhere else.
 #[derive(Clone, Debug)]
-pub(crate) struct OnlyAt {
+pub struct OnlyAt {
     path: &'static str,
     endpoint: Endpoint,
 }
 
 impl OnlyAt {
-    pub(crate) fn new(path: &'static str, endpoint: Endpoint) -> Self {
+    pub fn new(path: &'static str, endpoint: Endpoint) -> Self {
         Self { path, endpoint }
     }
 }

@@ -1,4 +1,4 @@
-//! The demo server as a child process that can be killed and started again on the same store.
+//! A server as a child process that can be killed and started again on the same store.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -14,24 +14,27 @@ use crate::failure::Failure;
 const START_LIMIT: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
-pub(super) struct Demo {
+pub(crate) struct Served {
     program: PathBuf,
+    /// Before where to listen and what to open.
+    arguments: &'static [&'static str],
     /// Its store and its log.
     folder: PathBuf,
     child: Option<Child>,
 }
 
-impl Demo {
-    pub(super) fn new(program: PathBuf, folder: PathBuf) -> Self {
-        Self { program, folder, child: None }
+impl Served {
+    pub(crate) fn new(program: PathBuf, arguments: &'static [&'static str], folder: PathBuf) -> Self {
+        Self { program, arguments, folder, child: None }
     }
 
     /// Gives the address that it listens on.
-    pub(super) fn start(&mut self) -> Result<SocketAddr, Failure> {
+    pub(crate) fn start(&mut self) -> Result<SocketAddr, Failure> {
         let log = self.folder.join("server.log");
         let store = format!("sqlite:{}", self.folder.join("sessions.db").display());
         let mut child = Command::new(&self.program)
-            .args(["serve", "--demo", "--listen", "127.0.0.1:0", "--store", &store])
+            .args(self.arguments)
+            .args(["--listen", "127.0.0.1:0", "--store", &store])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(File::options().create(true).append(true).open(&log)?)
@@ -52,12 +55,12 @@ impl Demo {
             }
         });
         address.recv_timeout(START_LIMIT).map_err(|_| {
-            Failure::Broken(format!("the demo server did not say where it listens; see {}", log.display()))
+            Failure::Broken(format!("the server did not say where it listens; see {}", log.display()))
         })
     }
 
     /// As `kill -9` does it.
-    pub(super) fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             // It may have died by itself.
             let _ = child.kill();
@@ -66,7 +69,7 @@ impl Demo {
     }
 }
 
-impl Drop for Demo {
+impl Drop for Served {
     fn drop(&mut self) {
         self.kill();
     }

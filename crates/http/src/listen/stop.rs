@@ -1,6 +1,7 @@
-//! When to stop: SIGINT or SIGTERM.
+//! When to stop.
 
-pub(crate) async fn asked_to() {
+/// Done when the process is asked to stop: SIGINT or SIGTERM.
+pub async fn asked_to_stop() {
     let interrupt = tokio::signal::ctrl_c();
     #[cfg(unix)]
     {

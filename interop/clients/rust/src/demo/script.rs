@@ -10,7 +10,8 @@ use rmcp::service::ServiceError;
 use rmcp::transport::streamable_http_client::{StreamableHttpClient, StreamableHttpError};
 use serde_json::json;
 
-use crate::player::{Player, text};
+use super::player::{Player, text};
+use crate::expect;
 use crate::stage::Stage;
 
 pub(crate) const STEPS: &[&str] = &[
@@ -19,6 +20,8 @@ pub(crate) const STEPS: &[&str] = &[
     "logs",
     "notebook",
     "parallel",
+    "fortune",
+    "council",
     "refused",
     "dropped-early",
     "dropped-midway",
@@ -35,6 +38,8 @@ pub(crate) async fn play(step: &str, player: &mut Player, stage: &Stage) -> Resu
         "logs" => logs(player).await,
         "notebook" => notebook(player).await,
         "parallel" => parallel(player).await,
+        "fortune" => fortune(player).await,
+        "council" => council(player).await,
         "refused" => refused(player).await,
         "dropped-early" => dropped(player, stage, "1", 4).await,
         "dropped-midway" => dropped(player, stage, "3", 15).await,
@@ -49,7 +54,7 @@ pub(crate) async fn play(step: &str, player: &mut Player, stage: &Stage) -> Resu
 async fn initialize(player: &Player) -> Result<String, String> {
     let tools = player.peer.list_all_tools().await.map_err(|error| error.to_string())?;
     let names: Vec<&str> = tools.iter().map(|tool| &*tool.name).collect();
-    expect(&names, &vec!["countdown", "chatter", "notebook"])?;
+    expect(&names, &vec!["countdown", "chatter", "notebook", "fortune", "council"])?;
     let info = player.peer.peer_info().ok_or("no peer info")?;
     Ok(format!("{} tools, revision {}", names.len(), info.protocol_version))
 }
@@ -114,6 +119,20 @@ async fn parallel(player: &Player) -> Result<String, String> {
     Ok("20 calls, each with its own answer".to_owned())
 }
 
+async fn fortune(player: &Player) -> Result<String, String> {
+    let told = player.call("fortune", json!({})).await?;
+    expect(&told, &"Ada, someone with your very id will come, and be turned away.".to_owned())?;
+    Ok("a form was filled in".to_owned())
+}
+
+async fn council(player: &Player) -> Result<String, String> {
+    let said = player.call("council", json!({"question": "Why?", "advisers": 3})).await?;
+    let heard = |adviser| format!("{adviser}: I heard: You are {adviser}. Answer in one sentence: Why?");
+    let advisers = ["an optimist", "a pessimist", "a pirate"];
+    expect(&said.lines().map(str::to_owned).collect(), &advisers.map(heard).to_vec())?;
+    Ok(format!("{} samples, each for its own prompt", advisers.len()))
+}
+
 async fn refused(player: &Player) -> Result<String, String> {
     let handle = player.start("nonesuch", json!({})).await.map_err(|error| error.to_string())?;
     match handle.await_response().await {
@@ -136,7 +155,7 @@ async fn cancelled(player: &Player, stage: &Stage) -> Result<String, String> {
     let handle = handle.map_err(|error| error.to_string())?;
     let token = handle.progress_token.clone();
     let begun =
-        |heard: &crate::listener::Heard| heard.progress.iter().any(|step| step.progress_token == token);
+        |heard: &super::listener::Heard| heard.progress.iter().any(|step| step.progress_token == token);
     player.listener.until(begun).await;
     handle.cancel(Some("enough".to_owned())).await.map_err(|error| error.to_string())?;
     expect(&stage.call().await?["cancelled"], &json!(true))?;
@@ -175,8 +194,4 @@ async fn terminated(player: &mut Player, stage: &Stage) -> Result<String, String
 
 async fn notes(player: &Player) -> Result<String, String> {
     player.call("notebook", json!({"action": "list"})).await
-}
-
-fn expect<T: PartialEq + std::fmt::Debug>(got: &T, wanted: &T) -> Result<(), String> {
-    if got == wanted { Ok(()) } else { Err(format!("got {got:?}, wanted {wanted:?}")) }
 }

@@ -11,7 +11,7 @@ use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use serde_json::Value;
 
-use crate::listener::Listener;
+use super::listener::Listener;
 
 #[derive(Debug)]
 pub(crate) struct Player {

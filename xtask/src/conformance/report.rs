@@ -1,0 +1,104 @@
+//! How each run went.
+
+use std::io::Write;
+use std::time::Duration;
+
+use super::results::{Kind, Results};
+use super::runs::Run;
+use crate::failure::Failure;
+use crate::runner::seconds;
+
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    rows: Vec<Row>,
+}
+
+#[derive(Debug)]
+pub(super) struct Row {
+    name: &'static str,
+    pub(super) results: Results,
+    took: Duration,
+    /// What is wrong with the run itself.
+    notes: Vec<String>,
+}
+
+impl Row {
+    pub(super) fn new(run: &'static Run, results: Results, took: Duration) -> Self {
+        let mut row = Self { name: run.name, results, took, notes: Vec::new() };
+        if row.results.scenarios < run.scenarios {
+            row.note(format!("only {} of {} scenarios were tried", row.results.scenarios, run.scenarios));
+        }
+        row
+    }
+
+    pub(super) fn note(&mut self, note: String) {
+        self.notes.push(note);
+    }
+
+    fn has_failed(&self) -> bool {
+        self.results.failures() > 0 || !self.notes.is_empty()
+    }
+}
+
+impl Report {
+    pub(super) fn add(&mut self, row: Row) {
+        self.rows.push(row);
+    }
+
+    /// Fails if any check did, scored by the suite or not.
+    pub(super) fn print(&self, out: &mut dyn Write) -> Result<(), Failure> {
+        let width = self.rows.iter().map(|row| row.name.len()).max().unwrap_or_default();
+        writeln!(
+            out,
+            "\n{:width$}  {:>9}  {:>6}  {:>6}  {:>8}  {:>6}",
+            "run", "scenarios", "passed", "failed", "warnings", "time"
+        )?;
+        for Row { name, results, took, .. } in &self.rows {
+            let (failures, warnings) = (results.failures(), results.warnings());
+            write!(out, "{name:width$}  {:>9}  {:>6}", results.scenarios, results.passed)?;
+            writeln!(out, "  {failures:>6}  {warnings:>8}  {:>6}", seconds(*took))?;
+        }
+        for row in &self.rows {
+            for trouble in &row.results.troubles {
+                let label = if trouble.kind == Kind::Failure { "FAILED " } else { "warning" };
+                writeln!(out, "{label} {}: {}", row.name, trouble.what)?;
+            }
+            for note in &row.notes {
+                writeln!(out, "FAILED  {}: {note}", row.name)?;
+            }
+        }
+        let failed = self.rows.iter().filter(|row| row.has_failed()).count();
+        writeln!(out, "{} passed, {failed} failed", self.rows.len() - failed)?;
+        if failed > 0 { Err(Failure::Reported) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::results::Trouble;
+    use super::super::runs::Subject;
+    use super::*;
+
+    const RUN: Run = Run { name: "run", version: "", subject: Subject::Server, arguments: &[], scenarios: 2 };
+
+    #[test]
+    fn a_run_passes_if_enough_was_tried_and_nothing_failed() {
+        check(2, None, None, Ok("1 passed, 0 failed"));
+        check(3, Some(Kind::Warning), None, Ok("1 passed, 0 failed"));
+        check(2, Some(Kind::Failure), None, Err("0 passed, 1 failed"));
+        check(1, None, None, Err("0 passed, 1 failed"));
+        check(2, None, Some("it did not end"), Err("0 passed, 1 failed"));
+    }
+
+    fn check(scenarios: usize, trouble: Option<Kind>, note: Option<&str>, expect: Result<&str, &str>) {
+        let troubles = trouble.into_iter().map(|kind| Trouble { kind, what: "it".to_owned() }).collect();
+        let results = Results { scenarios, passed: 1, troubles };
+        let mut row = Row::new(&RUN, results, Duration::ZERO);
+        note.into_iter().for_each(|note| row.note(note.to_owned()));
+        let mut out = Vec::new();
+        let done = Report { rows: vec![row] }.print(&mut out);
+        let text = String::from_utf8(out).unwrap();
+        let last = text.lines().last().unwrap_or_default();
+        assert_eq!(if done.is_ok() { Ok(last) } else { Err(last) }, expect, "{text}");
+    }
+}

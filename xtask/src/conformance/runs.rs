@@ -1,0 +1,66 @@
+//! The table of runs. To add one, add a row.
+
+/// The suite, as its alias in `interop/conformance/package.json`.
+const NEWEST: &str = "conformance";
+/// The version that the name alone still leads to.
+const PUBLISHED: &str = "conformance-0.1";
+
+pub(super) const RUNS: &[Run] = &[
+    Run {
+        name: "server-2026-07-28",
+        version: NEWEST,
+        subject: Subject::Server,
+        arguments: &[&["--requirements", "2026-07-28"]],
+        scenarios: 50,
+    },
+    Run {
+        name: "server-2025-11-25",
+        version: NEWEST,
+        subject: Subject::Server,
+        arguments: &[&["--requirements", "2025-11-25"]],
+        scenarios: 33,
+    },
+    Run {
+        name: "server-2025-06-18",
+        version: NEWEST,
+        subject: Subject::Server,
+        arguments: &[&["--suite", "all", "--spec-version", "2025-06-18"]],
+        scenarios: 27,
+    },
+    Run {
+        name: "server-2025-03-26",
+        version: NEWEST,
+        subject: Subject::Server,
+        arguments: &[&["--scenario", "server-session-lifecycle", "--spec-version", "2025-03-26"]],
+        scenarios: 1,
+    },
+    Run {
+        name: "server-published",
+        version: PUBLISHED,
+        subject: Subject::Server,
+        arguments: &[&["--suite", "all"]],
+        scenarios: 32,
+    },
+];
+
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) name: &'static str,
+    pub(super) version: &'static str,
+    pub(super) subject: Subject,
+    /// The suite is started once for each of these: it takes either one scenario, or all that it has.
+    pub(super) arguments: &'static [&'static [&'static str]],
+    /// How many scenarios there are at least. A suite that tries fewer has shown nothing.
+    pub(super) scenarios: usize,
+}
+
+/// What is looked at.
+#[derive(Debug)]
+pub(super) enum Subject {
+    /// The fixture server.
+    Server,
+    /// A program of a package's name. The suite starts it for each scenario, with the URL of a server of its own as the
+    /// last argument; `MCP_CONFORMANCE_SCENARIO` says what to try.
+    #[expect(dead_code, reason = "no client has a row yet")]
+    Client { package: &'static str },
+}

@@ -1,0 +1,150 @@
+//! Getting ready: what is fetched or built before something can run. What is fetched is kept in the build folder.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use crate::failure::Failure;
+use crate::runner::{now, seconds};
+
+const FETCH_LIMIT: Duration = Duration::from_secs(600);
+const BUILD_LIMIT: Duration = Duration::from_secs(1800);
+/// How often a person hears that something still goes on.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
+
+/// Builds one package of the workspace. On its own, so that the features of another do not change it.
+pub(crate) fn build(root: &Path, package: &str, log: &Path, out: &mut dyn Write) -> Result<(), Failure> {
+    let mut cargo = Command::new("cargo");
+    cargo.args(["build", "--quiet", "--locked", "--package", package]).current_dir(root);
+    run(&format!("building {package}"), &mut cargo, log, BUILD_LIMIT, out)
+}
+
+/// Copies the sources of a Node.js program and fetches what its lock file names.
+pub(crate) fn node(from: &Path, to: &Path, log: &Path, out: &mut dyn Write) -> Result<(), Failure> {
+    copy_files(from, to)?;
+    let lock = fs::read_to_string(from.join("package-lock.json"))?;
+    once(to, &lock, || {
+        let mut npm = Command::new(if cfg!(windows) { "npm.cmd" } else { "npm" });
+        npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]).current_dir(to);
+        run(&format!("fetching what {} needs", name(from)), &mut npm, log, FETCH_LIMIT, out)
+    })
+}
+
+/// Copies the sources of a Python program and makes an environment with what its requirements name.
+pub(crate) fn python(from: &Path, to: &Path, log: &Path, out: &mut dyn Write) -> Result<(), Failure> {
+    copy_files(from, to)?;
+    let requirements = fs::read_to_string(from.join("requirements.txt"))?;
+    once(to, &requirements, || {
+        let mut venv = Command::new("python3");
+        venv.args(["-m", "venv", "--clear", "venv"]).current_dir(to);
+        run("making a Python environment", &mut venv, log, FETCH_LIMIT, out)?;
+        let mut pip = Command::new(venv_python(to));
+        let install = ["-m", "pip", "install", "--disable-pip-version-check"];
+        pip.args(install).args(["--requirement", "requirements.txt"]).current_dir(to);
+        run(&format!("fetching what {} needs", name(from)), &mut pip, log, FETCH_LIMIT, out)
+    })
+}
+
+/// The interpreter of the environment in `folder`.
+pub(crate) fn venv_python(folder: &Path) -> PathBuf {
+    folder.join("venv").join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" })
+}
+
+/// Runs a command to its end, saying so, with its output in a log that is shown if it fails.
+pub(crate) fn run(
+    what: &str,
+    command: &mut Command,
+    log: &Path,
+    limit: Duration,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    write!(out, "{what} ")?;
+    out.flush()?;
+    let started = now();
+    let mut said = started;
+    let ended = watch(command, log, limit, || {
+        if said.elapsed() > SIGN_OF_LIFE {
+            said = now();
+            write!(out, ".")?;
+            out.flush()?;
+        }
+        Ok(())
+    })?;
+    let took = seconds(started.elapsed());
+    match ended {
+        Ended::Well => Ok(writeln!(out, " {took}")?),
+        Ended::Badly => {
+            writeln!(out, " FAILED after {took}\n{}", fs::read_to_string(log)?)?;
+            Err(Failure::Reported)
+        }
+        Ended::Never => Err(Failure::Broken(format!("{what}: not done after {took}; see {}", log.display()))),
+    }
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Well,
+    Badly,
+    /// It was still running when its time was over.
+    Never,
+}
+
+/// Waits for a command, but not for longer than `limit`; its output goes to the end of a log.
+pub(crate) fn watch(
+    command: &mut Command,
+    log: &Path,
+    limit: Duration,
+    mut meanwhile: impl FnMut() -> Result<(), Failure>,
+) -> Result<Ended, Failure> {
+    let file = File::options().create(true).append(true).open(log)?;
+    let program = command.get_program().to_string_lossy().into_owned();
+    let started = now();
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(file.try_clone()?)
+        .stderr(file)
+        .spawn()
+        .map_err(|error| Failure::Broken(format!("cannot start `{program}`: {error}")))?;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(if status.success() { Ended::Well } else { Ended::Badly });
+        }
+        if started.elapsed() > limit {
+            child.kill()?;
+            child.wait()?;
+            return Ok(Ended::Never);
+        }
+        meanwhile()?;
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Does it unless it was done for the same `input`.
+fn once(folder: &Path, input: &str, work: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+    let mark = folder.join("prepared-for");
+    if fs::read_to_string(&mark).is_ok_and(|done| done == input) {
+        return Ok(());
+    }
+    work()?;
+    Ok(fs::write(mark, input)?)
+}
+
+/// Sources run from where their dependencies are; nothing is ever fetched into the source tree.
+fn copy_files(from: &Path, to: &Path) -> Result<(), Failure> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        if entry.file_type()?.is_file() {
+            fs::copy(entry.path(), to.join(entry.file_name()))?;
+        }
+    }
+    Ok(())
+}
+
+fn name(folder: &Path) -> String {
+    folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
