@@ -9,10 +9,7 @@ pub mod envelope;
 pub mod event_id;
 pub mod headers;
 pub mod id;
-<<<<<<< HEAD
 pub mod listen;
-=======
->>>>>>> client
 pub mod mirrored;
 pub mod params;
 pub mod revision;

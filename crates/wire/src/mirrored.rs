@@ -13,11 +13,7 @@ use crate::headers;
 
 mod schema;
 
-<<<<<<< HEAD
 pub use schema::{annotations, annotations_of};
-=======
-pub use schema::annotations;
->>>>>>> client
 
 /// The member of a schema that names the header of a parameter.
 pub const ANNOTATION: &str = "x-mcp-header";

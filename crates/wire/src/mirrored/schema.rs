@@ -14,7 +14,6 @@ const NAMED: &[&str] = &["$defs", "definitions", "dependentSchemas", "patternPro
 /// One bad annotation makes the tool unusable: a client must not call it. A server whose own tool it is can do no
 /// better than not to check its parameters.
 pub fn annotations(schema: &Value) -> Result<Vec<Annotation>, BadAnnotation> {
-<<<<<<< HEAD
     schema.as_object().map_or_else(|| Ok(Vec::new()), annotations_of)
 }
 
@@ -22,12 +21,6 @@ pub fn annotations(schema: &Value) -> Result<Vec<Annotation>, BadAnnotation> {
 pub fn annotations_of(schema: &Map<String, Value>) -> Result<Vec<Annotation>, BadAnnotation> {
     let mut found = Vec::new();
     on_the_chain(schema, &mut Vec::new(), &mut found)?;
-=======
-    let mut found = Vec::new();
-    if let Value::Object(schema) = schema {
-        on_the_chain(schema, &mut Vec::new(), &mut found)?;
-    }
->>>>>>> client
     Ok(found)
 }
 
