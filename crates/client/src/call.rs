@@ -10,11 +10,11 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::client::Life;
 use crate::error::{Error, Wait};
-use crate::members::Members;
 use crate::message::Answer;
 use crate::owner::Notification;
 use crate::shared::{Mode, Shared};
 use crate::{legacy, modern};
+use steadfast_wire::members::Members;
 
 /// The call that has no bound in time: it ends when its owner or the server ends it.
 const LISTEN: &str = "subscriptions/listen";

@@ -14,11 +14,11 @@ use crate::era::{self, Peer};
 use crate::error::Error;
 use crate::legacy::{self, Sessions};
 use crate::link::Link;
-use crate::members::Members;
 use crate::modern::{self, Tools};
 use crate::owner::Owner;
 use crate::shared::{Mode, Progress, Shared};
 use crate::transport::{Http, Transport};
+use steadfast_wire::members::Members;
 
 /// A client of one server. Clones are the same client; when the last of them and of its calls is gone, everything that
 /// runs for it ends, but only [`close`](Self::close) ends the session at the server.
@@ -45,6 +45,23 @@ impl Client {
             Peer::Session(session) => Mode::Session(Sessions::new(session)),
             Peer::Stateless(server) => Mode::Stateless(Tools::new(server, &config)),
         };
+        Ok(Self::start(link, mode, &config, owner))
+    }
+
+    /// Goes on with a session that was opened before, maybe by another process. Nothing is sent: if the server has forgotten
+    /// it, the first call finds out.
+    pub fn resume_over(
+        transport: impl Transport,
+        config: &Config,
+        session: OpenSession,
+        owner: impl Owner,
+    ) -> Result<Self, Error> {
+        let link = Link::new(Arc::new(transport), config)?;
+        let mode = Mode::Session(Sessions::new(legacy::reopen(session)?));
+        Ok(Self::start(link, mode, config, owner))
+    }
+
+    fn start(link: Link, mode: Mode, config: &Config, owner: impl Owner) -> Self {
         let shared = Arc::new(Shared {
             asks: Asks::start(config.order, &config.limits),
             calls: Arc::new(Semaphore::new(config.limits.calls)),
@@ -57,7 +74,7 @@ impl Client {
         if config.standalone == Standalone::Held && matches!(shared.mode, Mode::Session(_)) {
             tokio::spawn(legacy::hold_standalone(Arc::clone(&shared)));
         }
-        Ok(Self { life: Arc::new(Life { shared }) })
+        Self { life: Arc::new(Life { shared }) }
     }
 
     /// Begins a call. `params` is the JSON text of an object.
@@ -103,6 +120,18 @@ impl Client {
         }
     }
 
+    /// The session in use, for whoever goes on with it later.
+    pub fn session(&self) -> Option<OpenSession> {
+        match &self.life.shared.mode {
+            Mode::Session(sessions) => {
+                let session = sessions.current();
+                let (id, server) = (session.id_text(), session.server.clone());
+                Some(OpenSession { id, revision: session.revision, server })
+            }
+            Mode::Stateless(_) => None,
+        }
+    }
+
     /// Ends the client: calls in flight end with [`Error::Closed`], asks are dropped, and the server is told to forget the
     /// session.
     pub async fn close(self) -> Result<(), Error> {
@@ -113,6 +142,16 @@ impl Client {
             Mode::Stateless(_) => Ok(()),
         }
     }
+}
+
+/// A session that the server knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenSession {
+    /// A server may do without.
+    pub id: Option<String>,
+    pub revision: Revision,
+    /// The JSON text of the result of `initialize`.
+    pub server: Bytes,
 }
 
 /// Ends what runs for a client when the last handle is dropped.

@@ -23,6 +23,8 @@ pub struct Config {
     pub limits: Limits,
     pub timeouts: Timeouts,
     pub backoff: Backoff,
+    /// The first id of ours, and the first progress token. Whoever resumes a session begins where the server has seen none.
+    pub first_id: i64,
 }
 
 impl Config {
@@ -40,6 +42,7 @@ impl Config {
             limits: Limits::default(),
             timeouts: Timeouts::default(),
             backoff: Backoff::default(),
+            first_id: 1,
         }
     }
 }

@@ -58,7 +58,6 @@ mod error;
 mod incoming;
 mod legacy;
 mod link;
-mod members;
 mod message;
 mod modern;
 mod owner;
@@ -68,7 +67,7 @@ pub mod transport;
 
 pub use bytes::Bytes;
 pub use call::{Call, CallOptions, Canceller, Step};
-pub use client::Client;
+pub use client::{Client, OpenSession};
 pub use config::{Backoff, Config, Era, Limits, Order, Standalone, Timeouts};
 pub use error::{Blame, Effect, Error, Wait};
 pub use http::{HeaderMap, Uri};

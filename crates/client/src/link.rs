@@ -13,9 +13,9 @@ use crate::Error;
 use crate::config::{Backoff, Config, Limits, Timeouts};
 use crate::error::Wait;
 use crate::incoming::{End, Incoming, Stream};
-use crate::members::Members;
 use crate::message::{Answer, Received};
 use crate::transport::{Body, SendError, Transport};
+use steadfast_wire::members::Members;
 
 /// Sends requests to one address.
 pub(crate) struct Link {
@@ -64,7 +64,7 @@ impl Link {
             limits: config.limits,
             timeouts: config.timeouts,
             backoff: config.backoff,
-            ids: AtomicI64::new(1),
+            ids: AtomicI64::new(config.first_id),
         })
     }
 

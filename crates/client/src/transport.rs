@@ -1,5 +1,6 @@
 //! How requests reach a server: the only place that knows sockets.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,6 +21,12 @@ pub type Body = UnsyncBoxBody<Bytes, BrokenBody>;
 pub trait Transport: Send + Sync + 'static {
     /// Sends a request and gives the head of the answer. Dropped, it gives up.
     fn send(&self, request: Request<Bytes>) -> Boxed<'_, Result<Response<Body>, SendError>>;
+}
+
+impl<T: Transport + ?Sized> Transport for Arc<T> {
+    fn send(&self, request: Request<Bytes>) -> Boxed<'_, Result<Response<Body>, SendError>> {
+        (**self).send(request)
+    }
 }
 
 /// Why there is no answer. The network is to blame.

@@ -6,5 +6,5 @@ mod session;
 mod standalone;
 
 pub(crate) use call::{call, tell_cancelled};
-pub(crate) use session::{Session, Sessions, close, initialize, notify};
+pub(crate) use session::{Session, Sessions, close, initialize, notify, reopen};
 pub(crate) use standalone::hold_standalone;

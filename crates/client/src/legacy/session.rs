@@ -8,13 +8,14 @@ use steadfast_wire::rpc::json_string;
 use steadfast_wire::{Revision, headers};
 use tokio::sync::{Mutex, watch};
 
+use crate::client::OpenSession;
 use crate::error::Error;
 use crate::incoming::Incoming;
 use crate::link::{Link, Reply};
-use crate::members::Members;
 use crate::message::{self, Answer};
 use crate::owner::Event;
 use crate::shared::{Mode, Shared};
+use steadfast_wire::members::Members;
 
 /// One session at the server.
 #[derive(Debug)]
@@ -120,6 +121,14 @@ async fn renew(shared: Arc<Shared>, lost: Arc<Session>) -> Result<Arc<Session>, 
             Err(error)
         }
     }
+}
+
+/// A session that was opened before.
+pub(crate) fn reopen(session: OpenSession) -> Result<Session, Error> {
+    let OpenSession { id, revision, server } = session;
+    let id = id.map(|id| HeaderValue::try_from(id)).transpose();
+    let id = id.map_err(|_| Error::BadConfig("the session id is no header"))?;
+    Ok(Session { id, revision, generation: 0, server })
 }
 
 /// Opens a session: `initialize`, then `notifications/initialized`.

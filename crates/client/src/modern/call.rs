@@ -15,10 +15,10 @@ use crate::call::Job;
 use crate::error::Error;
 use crate::incoming::{End, Incoming, Stream};
 use crate::link::no_answer;
-use crate::members::Members;
 use crate::message::{self, Answer};
 use crate::owner::Notification;
 use crate::shared::Shared;
+use steadfast_wire::members::Members;
 
 const LIST_TOOLS: &str = "tools/list";
 const CALL_TOOL: &str = "tools/call";

@@ -9,8 +9,8 @@ use steadfast_wire::{Revision, headers};
 
 use crate::error::Error;
 use crate::link::{Link, Reply};
-use crate::members::Members;
 use crate::message;
+use steadfast_wire::members::Members;
 
 /// The only stateless revision there is.
 const REVISION: Revision = Revision::V2026_07_28;

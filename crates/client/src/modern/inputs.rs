@@ -11,9 +11,9 @@ use tokio::task::JoinSet;
 use super::tools::Tools;
 use crate::asks;
 use crate::error::Error;
-use crate::members::Members;
 use crate::owner::Ask;
 use crate::shared::Shared;
+use steadfast_wire::members::Members;
 
 /// Methods whose results may ask for input.
 const MAY_ASK: &[&str] = &["tools/call", "prompts/get", "resources/read"];

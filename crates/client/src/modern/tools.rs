@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use steadfast_wire::mirrored::{self, Annotation, BadAnnotation};
 
 use crate::config::Config;
-use crate::members::Members;
+use steadfast_wire::members::Members;
 
 /// The extension that adds a type of result.
 const TASKS: &str = "io.modelcontextprotocol/tasks";

@@ -2,27 +2,28 @@
 
 use std::fmt;
 
+use crate::rpc::json_string;
 use serde::de::{Deserializer as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
-use steadfast_wire::rpc::json_string;
 
 /// The members of an object, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Members {
+pub struct Members {
     list: Vec<(String, String)>,
 }
 
 /// This is not the JSON text of an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NotAnObject;
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a JSON object")]
+pub struct NotAnObject;
 
 impl Members {
     /// An object of these members, which have names of their own.
-    pub(crate) fn of(list: Vec<(String, String)>) -> Self {
+    pub fn of(list: Vec<(String, String)>) -> Self {
         Self { list }
     }
 
-    pub(crate) fn parse(text: &str) -> Result<Self, NotAnObject> {
+    pub fn parse(text: &str) -> Result<Self, NotAnObject> {
         struct Object;
         impl<'de> Visitor<'de> for Object {
             type Value = Members;
@@ -46,23 +47,23 @@ impl Members {
     }
 
     /// The JSON text of a member's value. The last of several of one name counts, as for most parsers.
-    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+    pub fn get(&self, name: &str) -> Option<&str> {
         self.list.iter().rfind(|(other, _)| other == name).map(|(_, value)| value.as_str())
     }
 
     /// The text in a member that is a string.
-    pub(crate) fn text(&self, name: &str) -> Option<String> {
+    pub fn text(&self, name: &str) -> Option<String> {
         serde_json::from_str(self.get(name)?).ok()
     }
 
-    pub(crate) fn set(&mut self, name: &str, json: &str) {
+    pub fn set(&mut self, name: &str, json: &str) {
         match self.list.iter_mut().rfind(|(other, _)| other == name) {
             Some((_, value)) => json.clone_into(value),
             None => self.list.push((name.to_owned(), json.to_owned())),
         }
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.list.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 }
