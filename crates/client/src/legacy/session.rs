@@ -126,7 +126,7 @@ async fn renew(shared: Arc<Shared>, lost: Arc<Session>) -> Result<Arc<Session>, 
 /// A session that was opened before.
 pub(crate) fn reopen(session: OpenSession) -> Result<Session, Error> {
     let OpenSession { id, revision, server } = session;
-    let id = id.map(|id| HeaderValue::try_from(id)).transpose();
+    let id = id.map(HeaderValue::try_from).transpose();
     let id = id.map_err(|_| Error::BadConfig("the session id is no header"))?;
     Ok(Session { id, revision, generation: 0, server })
 }
