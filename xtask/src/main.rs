@@ -28,7 +28,7 @@ cargo xtask COMMAND
   bench [NAME [ARGS...]]            list the benchmarks, or build and run one
   counts [--accept]                 count instructions and compare with bench/counts.json, or write that
   interop [CLIENT]...               run clients of other SDKs against our servers, cutting connections
-  conformance [RUN]...              run the official MCP conformance suite against the fixture server
+  conformance [RUN]...              run the official MCP conformance suite against our server and client
   help                              show this text
 
 Exit code: 0 all is well, 1 something failed, 2 the command line was wrong.

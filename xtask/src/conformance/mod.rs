@@ -1,4 +1,4 @@
-//! `cargo xtask conformance`: the official MCP conformance suite against the fixture server.
+//! `cargo xtask conformance`: the official MCP conformance suite against the fixture server and our client.
 
 mod node;
 mod report;

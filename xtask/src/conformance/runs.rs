@@ -5,6 +5,9 @@ const NEWEST: &str = "conformance";
 /// The version that the name alone still leads to.
 const PUBLISHED: &str = "conformance-0.1";
 
+/// Our client. Who gets tokens for it is not its business, so the suite's `auth/` scenarios are not.
+const CLIENT: Subject = Subject::Client { package: "steadfast-conformance-client" };
+
 pub(super) const RUNS: &[Run] = &[
     Run {
         name: "server-2026-07-28",
@@ -41,6 +44,47 @@ pub(super) const RUNS: &[Run] = &[
         arguments: &[&["--suite", "all"]],
         scenarios: 32,
     },
+    Run {
+        name: "client-2026-07-28",
+        version: NEWEST,
+        subject: CLIENT,
+        arguments: &[
+            &["--scenario", "tools_call", "--spec-version", "2026-07-28"],
+            &["--scenario", "request-metadata"],
+            &["--scenario", "sep-2322-client-request-state"],
+            &["--scenario", "http-standard-headers"],
+            &["--scenario", "http-custom-headers"],
+            &["--scenario", "http-invalid-tool-headers"],
+            &["--scenario", "json-schema-ref-no-deref"],
+            &["--scenario", "json-schema-2020-12-preservation", "--spec-version", "2026-07-28"],
+        ],
+        scenarios: 8,
+    },
+    Run {
+        name: "client-2025-11-25",
+        version: NEWEST,
+        subject: CLIENT,
+        arguments: &[
+            &["--scenario", "initialize"],
+            &["--scenario", "tools_call", "--spec-version", "2025-11-25"],
+            &["--scenario", "elicitation-sep1034-client-defaults"],
+            &["--scenario", "sse-retry"],
+            &["--scenario", "json-schema-2020-12-preservation", "--spec-version", "2025-11-25"],
+        ],
+        scenarios: 5,
+    },
+    Run {
+        name: "client-published",
+        version: PUBLISHED,
+        subject: CLIENT,
+        arguments: &[
+            &["--scenario", "initialize"],
+            &["--scenario", "tools_call"],
+            &["--scenario", "elicitation-sep1034-client-defaults"],
+            &["--scenario", "sse-retry"],
+        ],
+        scenarios: 4,
+    },
 ];
 
 #[derive(Debug)]
@@ -61,6 +105,5 @@ pub(super) enum Subject {
     Server,
     /// A program of a package's name. The suite starts it for each scenario, with the URL of a server of its own as the
     /// last argument; `MCP_CONFORMANCE_SCENARIO` says what to try.
-    #[expect(dead_code, reason = "no client has a row yet")]
     Client { package: &'static str },
 }
