@@ -2,8 +2,10 @@
 
 #![expect(deprecated, reason = "log messages are deprecated, and still sent to whoever asks for them")]
 
-use rmcp::model::{LoggingLevel, ProgressToken, RequestMetaObject, ServerNotification, SubscriptionFilter};
-use steadfast_engine::{Change, ExchangeHandle, Refusal};
+use std::sync::OnceLock;
+
+use rmcp::model::{LoggingLevel, ProgressToken, RequestMetaObject, ServerNotification};
+use steadfast_engine::{Change, ChangeFilter, ExchangeHandle, Refusal};
 
 use super::{listen, outgoing};
 
@@ -12,23 +14,24 @@ pub(super) struct ExchangeLine {
     /// Without a level the client wants no log messages.
     log_level: Option<LoggingLevel>,
     progress_token: Option<ProgressToken>,
+    /// What a subscription was told that it will hear of.
+    accepted: OnceLock<ChangeFilter>,
 }
 
 impl ExchangeLine {
     pub(super) fn new(exchange: ExchangeHandle, meta: &RequestMetaObject) -> Self {
-        Self { exchange, log_level: meta.log_level(), progress_token: meta.get_progress_token() }
+        let (log_level, progress_token) = (meta.log_level(), meta.get_progress_token());
+        Self { exchange, log_level, progress_token, accepted: OnceLock::new() }
     }
 
     /// Sends what the protocol lets this request carry. Changes belong on the streams of those who subscribed to
     /// them, so that is where they go; what the client did not ask for is dropped.
     pub(super) fn send(&self, notification: ServerNotification) -> Result<(), Refusal> {
-        if let ServerNotification::SubscriptionsAcknowledgedNotification(acknowledged) = &notification {
-            self.acknowledge(&acknowledged.params.notifications);
+        if self.exchange.is_subscription() {
+            self.send_to_subscriber(&notification);
             return Ok(());
         }
-        if !self.exchange.is_subscription()
-            && let Some(change) = change(&notification)
-        {
+        if let Some(change) = change(&notification) {
             self.exchange.announce(&change);
             return Ok(());
         }
@@ -39,22 +42,32 @@ impl ExchangeLine {
         self.exchange.notify(class, payload)
     }
 
-    fn acknowledge(&self, accepted: &SubscriptionFilter) {
-        let filter = listen::filter(accepted);
-        let payload = listen::acknowledgement(accepted, self.exchange.id());
-        self.exchange.acknowledge(filter, payload);
+    /// A handler that looks after its subscription itself: nothing but its acknowledgement and what that names.
+    fn send_to_subscriber(&self, notification: &ServerNotification) {
+        if let ServerNotification::SubscriptionsAcknowledgedNotification(acknowledged) = notification {
+            let accepted = &acknowledged.params.notifications;
+            // The first counts.
+            if self.accepted.set(listen::filter(accepted)).is_ok() {
+                let payload = listen::acknowledgement(accepted, self.exchange.id());
+                self.exchange.acknowledge(listen::filter(accepted), payload);
+            }
+        } else if let Some(change) = change(notification)
+            && self.accepted.get().is_some_and(|accepted| accepted.wants(&change))
+        {
+            self.exchange.tell(&change);
+        }
     }
 
     fn is_wanted(&self, notification: &ServerNotification) -> bool {
         match notification {
             ServerNotification::LoggingMessageNotification(message) => {
-                !self.exchange.is_subscription()
-                    && self.log_level.is_some_and(|level| severity(message.params.level) >= severity(level))
+                self.log_level.is_some_and(|level| severity(message.params.level) >= severity(level))
             }
             ServerNotification::ProgressNotification(progress) => {
                 self.progress_token.as_ref() == Some(&progress.params.progress_token)
             }
-            ServerNotification::CancelledNotification(_) => false,
+            ServerNotification::CancelledNotification(_)
+            | ServerNotification::SubscriptionsAcknowledgedNotification(_) => false,
             _ => true,
         }
     }

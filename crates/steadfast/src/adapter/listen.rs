@@ -3,7 +3,24 @@
 use bytes::Bytes;
 use rmcp::model::{ServerConfig, SubscriptionFilter};
 use steadfast_engine::{Answer, ChangeFilter, ExchangeHandle};
+use steadfast_wire::rpc::{self, ErrorObject};
 use steadfast_wire::{RequestId, listen};
+
+use super::stateless::server_info;
+
+/// How many resources one subscription may name: each change is compared with all of them. Clients that want more
+/// subscribe more than once.
+const MAX_RESOURCES: usize = 1000;
+
+pub(super) fn check_size(requested: &SubscriptionFilter) -> Result<(), ErrorObject> {
+    match &requested.resource_subscriptions {
+        Some(uris) if uris.len() > MAX_RESOURCES => Err(ErrorObject::new(
+            rpc::INVALID_PARAMS,
+            format!("A subscription names at most {MAX_RESOURCES} resources. Subscribe more than once."),
+        )),
+        _ => Ok(()),
+    }
+}
 
 /// Acknowledges what the server offers of what was asked for, and lasts until one side ends it.
 pub(super) async fn answer(
@@ -14,7 +31,7 @@ pub(super) async fn answer(
     let accepted = requested.supported_by(&config.capabilities);
     exchange.acknowledge(filter(&accepted), acknowledgement(&accepted, exchange.id()));
     exchange.cancelled().cancelled().await;
-    Ok(listen::result(exchange.id()).into())
+    Ok(listen::result(exchange.id(), &server_info(config).to_string()).into())
 }
 
 pub(super) fn filter(accepted: &SubscriptionFilter) -> ChangeFilter {

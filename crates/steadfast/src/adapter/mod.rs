@@ -6,6 +6,7 @@
 
 mod exchange_line;
 mod incoming;
+mod input;
 mod listen;
 pub(crate) mod outgoing;
 mod peer;

@@ -10,8 +10,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use rmcp::model::{
     CallToolRequestParams, ClientCapabilities, ClientRequest, Implementation, InitializeRequestParams,
-    InputRequest, InputRequiredResult, ProtocolVersion, RequestMetaObject, ServerCapabilities, ServerConfig,
-    ServerResult,
+    InputRequiredResult, ProtocolVersion, RequestMetaObject, ServerCapabilities, ServerConfig, ServerResult,
 };
 use rmcp::service::{RequestContext, RoleServer, RunningService, Service};
 use rmcp::{ErrorData, ServerHandler};
@@ -22,7 +21,7 @@ use steadfast_wire::{Revision, mirrored};
 
 use super::exchange_line::ExchangeLine;
 use super::peer::{Line, Mute, open_line};
-use super::{Speech, error_object, incoming, listen, results, rmcp_id};
+use super::{Speech, error_object, incoming, input, listen, results, rmcp_id};
 use crate::seal::{Bound, Seal};
 
 /// What answers stateless requests, besides the handler.
@@ -40,19 +39,22 @@ impl Stateless {
     ) -> Answer {
         let method = request.method.clone();
         let raw_params = request.params.clone().unwrap_or_default();
-        let (mut request, meta, parts) = incoming::stateless_request(request)?;
         let config = handler.get_info();
+        // Before the parameters are read: what there is not has none.
         if !is_offered(&method, &config.capabilities) {
             return Err(ErrorObject::new(rpc::METHOD_NOT_FOUND, format!("This server has no {method}.")));
         }
+        let (mut request, meta, parts) = incoming::stateless_request(request)?;
         if let ClientRequest::CallToolRequest(call) = &request {
             check_mirrored_params(handler, &call.params, &parts)?;
         }
         let bound_params = self.open_state(&exchange, &method, &raw_params, &mut request)?;
-        if let ClientRequest::SubscriptionsListenRequest(listen) = &request
-            && handler.accepted_subscription_filter(&listen.params.notifications).is_none()
-        {
-            return listen::answer(&exchange, &listen.params.notifications, &config).await;
+        if let ClientRequest::SubscriptionsListenRequest(listen) = &request {
+            let requested = &listen.params.notifications;
+            listen::check_size(requested)?;
+            if handler.accepted_subscription_filter(requested).is_none() {
+                return listen::answer(&exchange, requested, &config).await;
+            }
         }
         let capabilities = meta.client_capabilities().unwrap_or_default();
         // Held until the handler is done: what it sends through its peer goes this way.
@@ -61,9 +63,9 @@ impl Stateless {
         context.ct = exchange.cancelled().clone();
         context.meta = meta;
         context.extensions.insert(parts);
-        let mut result = handler.handle_request(request, context).await.map_err(error_object)?;
+        let mut result = handler.handle_request(request, context).await.map_err(failure)?;
         if let ServerResult::InputRequiredResult(required) = &mut result {
-            check_declared(required, &capabilities)?;
+            input::check_declared(required, &capabilities)?;
             let params = bound_params.unwrap_or_else(|| bound_form(&raw_params));
             let bound = Bound { principal: exchange.principal(), method: &method, params: &params };
             self.seal_state(required, bound)?;
@@ -186,6 +188,8 @@ fn check_mirrored_params<H: ServerHandler>(
 /// The parameters that a retry must repeat, in a form that does not depend on how they are written.
 fn bound_form(params: &Bytes) -> String {
     let mut params: Value = serde_json::from_slice(params).unwrap_or_default();
+    // Needed only where somebody has told serde_json to keep the order.
+    params.sort_all_objects();
     if let Value::Object(members) = &mut params {
         for own in ["_meta", "inputResponses", "requestState"] {
             members.remove(own);
@@ -194,32 +198,15 @@ fn bound_form(params: &Bytes) -> String {
     params.to_string()
 }
 
-/// A client is asked only for what it has declared on this very request.
-fn check_declared(
-    required: &InputRequiredResult,
-    capabilities: &ClientCapabilities,
-) -> Result<(), ErrorObject> {
-    let asked = required.input_requests.iter().flat_map(|requests| requests.values());
-    let mut missing = ClientCapabilities::default();
-    for request in asked {
-        match request {
-            InputRequest::CreateMessage(_) if capabilities.sampling.is_none() => {
-                missing.sampling = Some(Default::default());
-            }
-            InputRequest::Elicitation(_) if capabilities.elicitation.is_none() => {
-                missing.elicitation = Some(Default::default());
-            }
-            InputRequest::ListRoots(_) if capabilities.roots.is_none() => {
-                missing.roots = Some(Default::default());
-            }
-            _ => {}
-        }
-    }
-    if missing == ClientCapabilities::default() {
-        Ok(())
-    } else {
-        Err(error_object(ErrorData::missing_required_client_capability(missing)))
-    }
+/// A handler's error, without the codes that the revision has given up.
+fn failure(error: ErrorData) -> ErrorObject {
+    let mut error = error_object(error);
+    error.code = match error.code {
+        rpc::RESOURCE_NOT_FOUND => rpc::INVALID_PARAMS,
+        rpc::URL_ELICITATION_REQUIRED => rpc::INTERNAL_ERROR,
+        code => code,
+    };
+    error
 }
 
 /// Who the server says it is, for results.
