@@ -5,6 +5,7 @@
 mod support;
 
 mod asks;
+mod both_eras;
 mod concurrent_calls;
 mod duplicate_ids;
 mod endings;
@@ -19,4 +20,8 @@ mod restore;
 mod resume;
 mod slow_readers;
 mod standalone;
+mod stateless;
+mod stateless_endings;
+mod stateless_input;
+mod stateless_listen;
 mod store_faults;
