@@ -22,9 +22,6 @@ use crate::handle::SessionHandle;
 use crate::live::{LiveSession, Running};
 use crate::refusal::Refusal;
 
-/// How long a cancelled backend may take to wind down before its future is dropped.
-const WIND_DOWN: Duration = Duration::from_secs(10);
-
 /// A call that this node runs, as its backend sees it.
 #[derive(Clone, Debug)]
 pub struct CallHandle {
@@ -141,7 +138,7 @@ impl Engine {
     async fn run_to_end(self: Arc<Self>, call: CallHandle, request: Incoming) {
         // Inside the guard from the first step on: a backend may run the user's code before it gives a future.
         let work = catch_panic(async { self.backend().call(call.clone(), request).await });
-        let answer = match unless_cancelled(work, &call.running.cancel).await {
+        let answer = match unless_cancelled(work, &call.running.cancel, self.options().wind_down).await {
             Some(answer) => answer.and_then(|answer| answer),
             None => Err(ErrorObject::internal("cancelled", "The call was cancelled.", true)),
         };
@@ -231,6 +228,7 @@ impl Engine {
 pub(crate) async fn unless_cancelled<T>(
     work: impl Future<Output = T>,
     cancel: &CancellationToken,
+    wind_down: Duration,
 ) -> Option<T> {
     let mut work = pin!(work);
     tokio::select! {
@@ -238,7 +236,7 @@ pub(crate) async fn unless_cancelled<T>(
         done = &mut work => return Some(done),
         () = cancel.cancelled() => {}
     }
-    tokio::time::timeout(WIND_DOWN, work).await.ok()
+    tokio::time::timeout(wind_down, work).await.ok()
 }
 
 /// Turns a panic of the backend into an error that a client can read. The panic itself is logged.

@@ -57,7 +57,7 @@ fn is_part_of(uri: &str, of: &str) -> bool {
 
 impl Change {
     /// The notification as one subscription gets it.
-    fn message(&self, subscription: &steadfast_wire::RequestId) -> Bytes {
+    pub(crate) fn message(&self, subscription: &steadfast_wire::RequestId) -> Bytes {
         let (method, members) = match self {
             Self::ToolsList => ("notifications/tools/list_changed", String::new()),
             Self::PromptsList => ("notifications/prompts/list_changed", String::new()),
@@ -104,6 +104,10 @@ impl Subscriptions {
         for exchange in concerned {
             exchange.tell(change.message(exchange.id()));
         }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.lock().len()
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, (ChangeFilter, Weak<Exchange>)>> {

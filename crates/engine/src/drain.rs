@@ -13,6 +13,14 @@ use crate::engine::Engine;
 /// How long the store may take for the last words of a node.
 const FAREWELL: Duration = Duration::from_secs(5);
 
+pub(crate) fn shutting_down() -> ErrorObject {
+    ErrorObject::internal(
+        "shutting_down",
+        "The server shut down before the call was done. Whether it took effect is not known.",
+        false,
+    )
+}
+
 impl Engine {
     /// Takes no more requests, lets running calls finish for as long as `patience`, gives the rest an explicit
     /// error, and sends every waiting connection away with the advice to come back.
@@ -21,11 +29,7 @@ impl Engine {
         self.send_waiting_connections_away();
         self.end_subscriptions();
         let _ = tokio::time::timeout(patience, self.all_calls_ended()).await;
-        let error = ErrorObject::internal(
-            "shutting_down",
-            "The server shut down before the call was done. Whether it took effect is not known.",
-            false,
-        );
+        let error = shutting_down();
         // All at once and for a bounded time: if the store does not take the errors, `leave` or the next node will see
         // to the calls.
         let mut failing = JoinSet::new();
@@ -52,7 +56,7 @@ impl Engine {
     async fn all_calls_ended(&self) {
         loop {
             let ended = self.call_ended.notified();
-            if self.running.load(Ordering::Acquire) == 0 {
+            if self.running.load(Ordering::SeqCst) == 0 {
                 return;
             }
             ended.await;

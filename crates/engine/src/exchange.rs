@@ -3,7 +3,7 @@
 //! Nothing of an exchange is stored. It lives as long as its connection: when that goes, the exchange is cancelled.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
@@ -25,7 +25,8 @@ pub(crate) struct Exchange {
     pub(crate) cancel: CancellationToken,
     max_bytes: usize,
     waiting: Mutex<Waiting>,
-    subscription: OnceLock<Subscription>,
+    /// There while changes are to be heard of: from the acknowledgement to the answer.
+    subscription: Mutex<Option<Subscription>>,
 }
 
 /// What its client has not read yet.
@@ -67,7 +68,7 @@ impl Exchange {
             cancel: CancellationToken::new(),
             max_bytes,
             waiting: Mutex::new(waiting),
-            subscription: OnceLock::new(),
+            subscription: Mutex::new(None),
         })
     }
 
@@ -115,6 +116,9 @@ impl Exchange {
             return;
         }
         if waiting.bytes + payload.len() > self.max_bytes {
+            // Nobody will miss them: whoever subscribes again has to look at everything anyway.
+            waiting.messages.clear();
+            waiting.bytes = 0;
             drop(waiting);
             self.answer(Err(ErrorObject::internal(
                 "overflow",
@@ -137,7 +141,9 @@ impl Exchange {
         payload: Bytes,
     ) {
         // Opened first: what changes from here on waits behind the acknowledgement.
-        let _ = self.subscription.set(subscriptions.open(filter, self));
+        let opened = subscriptions.open(filter, self);
+        let before = self.subscription().replace(opened);
+        drop(before);
         let mut waiting = self.waiting();
         waiting.bytes += payload.len();
         waiting.messages.push_front((Class::Notice, payload));
@@ -157,7 +163,13 @@ impl Exchange {
         waiting.answer = Some(answer);
         let reader = waiting.reader.take();
         drop(waiting);
+        let subscription = self.subscription().take();
+        drop(subscription);
         wake(reader);
+    }
+
+    fn subscription(&self) -> MutexGuard<'_, Option<Subscription>> {
+        self.subscription.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
@@ -246,7 +258,10 @@ impl Drop for Replies {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
+    use crate::changes::Change;
 
     fn replies(exchange: &Arc<Exchange>) -> Vec<String> {
         let mut replies = Replies::new(Arc::clone(exchange));
@@ -308,11 +323,39 @@ mod tests {
     }
 
     #[test]
+    fn the_acknowledgement_is_first_whatever_is_announced_meanwhile() {
+        let subscriptions = Arc::new(Subscriptions::default());
+        let filter = ChangeFilter { tools_list: true, ..ChangeFilter::default() };
+        let stop = AtomicBool::new(false);
+        let mut early = Vec::new();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        subscriptions.announce(&Change::ToolsList);
+                    }
+                });
+            }
+            for _ in 0..20_000 {
+                let exchange = Exchange::new(RequestId::Number(1), Principal::anonymous(), None, 10_000);
+                exchange.acknowledge(&subscriptions, filter.clone(), "ack".into());
+                early.extend(replies(&exchange).first().filter(|first| *first != "ack").cloned());
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(early, [""; 0]);
+    }
+
+    #[test]
     fn a_subscription_that_nobody_reads_ends() {
+        let subscriptions = Arc::new(Subscriptions::default());
         let exchange = exchange(None);
-        exchange.tell("0123456789".into());
+        exchange.acknowledge(&subscriptions, ChangeFilter::default(), "ack".into());
+        exchange.tell("0123456".into());
+        assert_eq!((subscriptions.count(), exchange.waiting().bytes), (1, 10));
         exchange.tell("more".into());
         assert!(exchange.cancel.is_cancelled());
+        assert_eq!((subscriptions.count(), exchange.waiting().bytes), (0, 0), "nothing is kept for it");
         assert_eq!(replies(&exchange), ["error -32603"]);
     }
 

@@ -94,7 +94,7 @@ impl Engine {
         let engine = self.arc();
         self.running.fetch_add(1, Ordering::AcqRel);
         self.spawn(async move {
-            let done = unless_cancelled(catch_panic(work), &cancel).await;
+            let done = unless_cancelled(catch_panic(work), &cancel, engine.options().wind_down).await;
             let done = done.filter(|_| !cancel.is_cancelled());
             settle(done.map(|answer| answer.and_then(|answer| answer))).await;
             engine.end_job(&call, cursor).await;

@@ -10,6 +10,8 @@ pub struct Options {
     pub duplicates: Duplicates,
     /// A call that has not been answered by then gets an explicit error.
     pub call_deadline: Duration,
+    /// How long a cancelled backend may take to wind down before its future is dropped.
+    pub wind_down: Duration,
     /// An ask that has not been answered by then is withdrawn.
     pub ask_deadline: Duration,
     /// How much of each stream a node keeps at hand, so that its readers need not ask the store.
@@ -22,7 +24,7 @@ pub struct Options {
     pub forget_after: Duration,
     /// How long an answer is offered to a store that does not take it.
     pub finish_patience: Duration,
-    /// Stateless requests in flight that were not answered at once, subscriptions included.
+    /// Stateless requests in flight, subscriptions included.
     pub exchanges: usize,
     /// Bytes that may wait for the client of a stateless request to read them.
     pub exchange_bytes: usize,
@@ -35,6 +37,7 @@ impl Default for Options {
         Self {
             duplicates: Duplicates::default(),
             call_deadline: Duration::from_secs(60 * 60),
+            wind_down: Duration::from_secs(10),
             ask_deadline: Duration::from_secs(10 * 60),
             tail_bytes: 256 << 10,
             read_bytes: 256 << 10,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::backend::Incoming;
 use crate::calls::{catch_panic, unless_cancelled};
 use crate::changes::{Change, ChangeFilter, Subscriptions};
+use crate::drain::shutting_down;
 use crate::engine::Engine;
 use crate::exchange::{Exchange, Replies};
 use crate::refusal::Refusal;
@@ -58,6 +59,11 @@ impl ExchangeHandle {
         self.exchange.acknowledge(&self.engine.stateless.subscriptions, filter, payload);
     }
 
+    /// Tells this subscription, and no other.
+    pub fn tell(&self, change: &Change) {
+        self.exchange.tell(change.message(self.id()));
+    }
+
     /// Tells every subscription that wants to know.
     pub fn announce(&self, change: &Change) {
         self.engine.announce(change);
@@ -71,6 +77,8 @@ impl ExchangeHandle {
 /// The stateless requests that this node works on.
 #[derive(Debug, Default)]
 pub(crate) struct Stateless {
+    /// How many there are, those included that are being answered at once.
+    taken: AtomicUsize,
     /// Those that were not answered at once.
     open: Mutex<Open>,
     subscriptions: Arc<Subscriptions>,
@@ -80,6 +88,24 @@ pub(crate) struct Stateless {
 struct Open {
     next: u64,
     exchanges: BTreeMap<u64, Arc<Exchange>>,
+    /// The node has gone down, and failed all that were here.
+    over: bool,
+}
+
+/// A place among the requests in flight, for as long as it is held. A drain waits for those that are no subscriptions.
+struct Place {
+    engine: Arc<Engine>,
+    is_subscription: bool,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.engine.stateless.taken.fetch_sub(1, Ordering::AcqRel);
+        if !self.is_subscription {
+            self.engine.running.fetch_sub(1, Ordering::AcqRel);
+            self.engine.call_ended.notify_waiters();
+        }
+    }
 }
 
 impl Stateless {
@@ -113,13 +139,8 @@ impl Engine {
         id: RequestId,
         request: Incoming,
     ) -> Result<Replies, Refusal> {
-        if self.is_draining() {
-            return Err(Refusal::Draining);
-        }
-        if self.stateless.open().exchanges.len() >= self.options().exchanges {
-            return Err(Refusal::OverLimit(Limit::Exchanges));
-        }
         let is_subscription = request.method == listen::METHOD;
+        let place = self.take_place(is_subscription)?;
         let deadline = (!is_subscription).then(|| self.now().plus(self.options().call_deadline));
         let exchange = Exchange::new(id, principal, deadline, self.options().exchange_bytes);
         // From here on a client that goes away cancels.
@@ -128,21 +149,11 @@ impl Engine {
             Box::pin(serve_to_end(self.arc(), Arc::clone(&exchange), request));
         let done = std::future::poll_fn(|context| Poll::Ready(work.as_mut().poll(context).is_ready())).await;
         if !done {
-            let (engine, no) = (self.arc(), self.stateless.enter(&exchange));
-            if !is_subscription {
-                self.running.fetch_add(1, Ordering::AcqRel);
-            }
-            if self.is_draining() {
-                // Draining began meanwhile and may have missed this one.
-                self.end_subscriptions();
-            }
+            let no = self.stateless.enter(&exchange);
+            self.end_late(&exchange);
             self.spawn(async move {
                 work.await;
-                engine.stateless.leave(no);
-                if !is_subscription {
-                    engine.running.fetch_sub(1, Ordering::AcqRel);
-                    engine.call_ended.notify_waiters();
-                }
+                place.engine.stateless.leave(no);
             });
         }
         Ok(replies)
@@ -153,9 +164,48 @@ impl Engine {
         self.stateless.subscriptions.announce(change);
     }
 
+    /// Stateless requests in flight that were not answered at once, subscriptions included.
+    pub fn exchanges(&self) -> usize {
+        self.stateless.open().exchanges.len()
+    }
+
+    /// Subscriptions that hear of changes.
+    pub fn subscriptions(&self) -> usize {
+        self.stateless.subscriptions.count()
+    }
+
     /// Subscriptions end in good order: whoever runs them gives them their result.
     pub(crate) fn end_subscriptions(&self) {
         for exchange in self.stateless.chosen(Exchange::is_subscription) {
+            exchange.cancel.cancel();
+        }
+    }
+
+    fn take_place(&self, is_subscription: bool) -> Result<Place, Refusal> {
+        // Counted first and looked at afterwards: two that come at once cannot both have the last place, and a drain that
+        // this does not see sees this.
+        let taken = self.stateless.taken.fetch_add(1, Ordering::SeqCst);
+        if !is_subscription {
+            self.running.fetch_add(1, Ordering::SeqCst);
+        }
+        let place = Place { engine: self.arc(), is_subscription };
+        if self.is_draining() {
+            return Err(Refusal::Draining);
+        }
+        if taken >= self.options().exchanges {
+            return Err(Refusal::OverLimit(Limit::Exchanges));
+        }
+        Ok(place)
+    }
+
+    /// Ends an exchange that entered after a drain had looked for those like it.
+    fn end_late(&self, exchange: &Exchange) {
+        if exchange.is_subscription() {
+            if self.is_draining() {
+                exchange.cancel.cancel();
+            }
+        } else if self.stateless.open().over {
+            exchange.answer(Err(shutting_down()));
             exchange.cancel.cancel();
         }
     }
@@ -168,6 +218,7 @@ impl Engine {
     }
 
     pub(crate) fn fail_all_exchanges(&self, error: &ErrorObject) {
+        self.stateless.open().over = true;
         for exchange in self.stateless.chosen(|exchange| !exchange.is_subscription()) {
             exchange.answer(Err(error.clone()));
             exchange.cancel.cancel();
@@ -178,7 +229,7 @@ impl Engine {
 async fn serve_to_end(engine: Arc<Engine>, exchange: Arc<Exchange>, request: Incoming) {
     let handle = ExchangeHandle { engine: Arc::clone(&engine), exchange: Arc::clone(&exchange) };
     let work = catch_panic(async { engine.backend().serve(handle, request).await });
-    let answer = match unless_cancelled(work, &exchange.cancel).await {
+    let answer = match unless_cancelled(work, &exchange.cancel, engine.options().wind_down).await {
         Some(answer) => answer.and_then(|answer| answer),
         None => Err(ErrorObject::internal("cancelled", "The request was cancelled.", true)),
     };

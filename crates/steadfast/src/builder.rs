@@ -85,7 +85,7 @@ impl<H: ServerHandler> Builder<H> {
         self
     }
 
-    /// One handler value for all sessions, for handlers that keep nothing in their fields.
+    /// One handler value for all sessions and requests, for handlers that keep nothing in their fields.
     pub fn stateless_handler(mut self) -> Self {
         self.per = HandlerPer::Process;
         self
@@ -120,6 +120,26 @@ impl<H: ServerHandler> Builder<H> {
     /// How long a call may take.
     pub fn call_deadline(mut self, deadline: Duration) -> Self {
         self.options.call_deadline = deadline;
+        self
+    }
+
+    /// How long a handler that is cancelled may take to return before it is dropped. Ten seconds, unless said otherwise.
+    pub fn wind_down(mut self, limit: Duration) -> Self {
+        self.options.wind_down = limit;
+        self
+    }
+
+    /// How many requests of 2026-07-28 may be in flight in this process, subscriptions included. One more is refused with
+    /// 503.
+    pub fn exchanges(mut self, limit: usize) -> Self {
+        self.options.exchanges = limit;
+        self
+    }
+
+    /// How many bytes may wait for the client of a request of 2026-07-28 to read them. Beyond that older progress and log
+    /// messages are dropped, and a subscription that nobody reads ends.
+    pub fn exchange_bytes(mut self, limit: usize) -> Self {
+        self.options.exchange_bytes = limit;
         self
     }
 
@@ -224,7 +244,7 @@ impl<H: ServerHandler> Builder<H> {
         self
     }
 
-    /// Where session ids come from.
+    /// Where session ids come from, and what seals are made with.
     pub fn entropy(mut self, entropy: Arc<dyn Entropy>) -> Self {
         self.entropy = entropy;
         self

@@ -4,6 +4,7 @@
 mod adapter;
 mod builder;
 mod call;
+mod declared;
 mod questions;
 mod seal;
 mod server;

@@ -9,15 +9,16 @@ use std::task::Poll;
 
 use rmcp::ErrorData;
 use rmcp::model::{
-    CallToolRequestParams, ClientCapabilities, CreateMessageRequest, CreateMessageRequestParams,
-    ElicitRequest, ElicitRequestParams, GetPromptRequestParams, InputRequest, InputRequests,
-    InputRequiredResult, InputResponses, ListRootsRequest, ProtocolVersion, ReadResourceRequestParams,
-    ServerRequest,
+    CallToolRequestParams, CreateMessageRequest, CreateMessageRequestParams, ElicitRequest,
+    ElicitRequestParams, GetPromptRequestParams, InputRequest, InputRequests, InputRequiredResult,
+    InputResponses, ListRootsRequest, ProtocolVersion, ReadResourceRequestParams, ServerRequest,
 };
 use rmcp::service::{RequestContext, RoleServer};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+
+use crate::declared;
 
 /// What a handler wants to know from the client before it can answer: forms for the user, samples of its model, its roots.
 ///
@@ -96,7 +97,7 @@ impl Questions {
         request: &impl Repeatable,
         context: &RequestContext<RoleServer>,
     ) -> Result<Answers, ErrorData> {
-        check_declared(self.requests.values(), &context.client_capabilities().unwrap_or_default())?;
+        declared::check(self.requests.values(), &context.client_capabilities().unwrap_or_default())?;
         if is_stateless(context) {
             Ok(self.find_in(request))
         } else {
@@ -144,31 +145,6 @@ impl Questions {
         })
         .await?;
         Ok(answers)
-    }
-}
-
-/// A client is asked only for what it has declared.
-pub(crate) fn check_declared<'a>(
-    asked: impl Iterator<Item = &'a InputRequest>,
-    client: &ClientCapabilities,
-) -> Result<(), ErrorData> {
-    let mut missing = ClientCapabilities::default();
-    for request in asked {
-        match request {
-            InputRequest::CreateMessage(_) if client.sampling.is_none() => {
-                missing.sampling = Some(Default::default());
-            }
-            InputRequest::Elicitation(_) if client.elicitation.is_none() => {
-                missing.elicitation = Some(Default::default());
-            }
-            InputRequest::ListRoots(_) if client.roots.is_none() => missing.roots = Some(Default::default()),
-            _ => {}
-        }
-    }
-    if missing == ClientCapabilities::default() {
-        Ok(())
-    } else {
-        Err(ErrorData::missing_required_client_capability(missing))
     }
 }
 
@@ -269,7 +245,7 @@ mod tests {
     fn what_the_client_cannot_do_is_not_asked() {
         let only = |client: Value| {
             let client = serde_json::from_value(client).unwrap();
-            check_declared(questions().requests.values(), &client)
+            declared::check(questions().requests.values(), &client)
                 .map_err(|error| (error.code.0, error.data.unwrap()))
         };
         assert_eq!(only(json!({"roots": {}, "sampling": {}})), Ok(()));

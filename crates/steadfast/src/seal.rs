@@ -54,7 +54,7 @@ impl Bound<'_> {
     }
 }
 
-/// Why a state is not taken back. The client is told no more than that it is not.
+/// Why a state is not taken back. Who has tampered with one learns no more than that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SealError {
     #[error("it was not given out for this request, or has been changed")]

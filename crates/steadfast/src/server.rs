@@ -17,8 +17,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Begins a server around handlers. The factory makes one handler for each session; a type without fields is made
-    /// once and shared.
+    /// Begins a server around handlers. The factory makes one handler for each session, and for each request without
+    /// one; a type without fields is made once and shared.
     pub fn builder<H: ServerHandler>(factory: impl Fn() -> H + Send + Sync + 'static) -> Builder<H> {
         Builder::new(factory)
     }

@@ -8,16 +8,18 @@ mod bad_input {
     pub(crate) mod head;
     pub(crate) mod json;
     mod limits;
+    pub(crate) mod mirrored;
     mod principals;
     pub(crate) mod row;
     mod secrets;
     pub(crate) mod sessions;
+    pub(crate) mod stateless;
     pub(crate) mod world;
 }
 
 use bad_input::row::Row;
 use bad_input::world::World;
-use bad_input::{batches, head, json, sessions};
+use bad_input::{batches, head, json, mirrored, sessions, stateless};
 use support::Backing;
 
 async fn check(backing: Backing, rows: Vec<Row>) {
@@ -44,11 +46,21 @@ async fn batches(backing: Backing) {
     check(backing, batches::rows()).await;
 }
 
-on_every_store!(bodies, heads, sessions_events_and_asks, batches);
+async fn stateless_requests(backing: Backing) {
+    check(backing, stateless::rows()).await;
+}
+
+async fn mirrored_headers(backing: Backing) {
+    check(backing, mirrored::rows()).await;
+}
+
+on_every_store!(bodies, heads, sessions_events_and_asks, batches, stateless_requests, mirrored_headers);
 
 #[test]
 fn the_table_is_long() {
-    let rows = [json::rows(), head::rows(), sessions::rows(), batches::rows()].concat();
+    let rows =
+        [json::rows(), head::rows(), sessions::rows(), batches::rows(), stateless::rows(), mirrored::rows()]
+            .concat();
     println!("{} rows", rows.len());
     assert!(rows.len() >= 100);
 }

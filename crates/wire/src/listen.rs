@@ -1,7 +1,7 @@
 //! The messages of `subscriptions/listen`, which the library writes itself.
 
 use crate::id::RequestId;
-use crate::params::META_SUBSCRIPTION_ID;
+use crate::params::{META_SERVER_INFO, META_SUBSCRIPTION_ID};
 
 pub const METHOD: &str = "subscriptions/listen";
 pub const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
@@ -15,9 +15,12 @@ pub fn notification(method: &str, members: &str, subscription: &RequestId) -> Ve
     .into_bytes()
 }
 
-/// What a subscription ends with when the server ends it.
-pub fn result(subscription: &RequestId) -> Vec<u8> {
-    format!(r#"{{"resultType":"complete","_meta":{{"{META_SUBSCRIPTION_ID}":{subscription}}}}}"#).into_bytes()
+/// What a subscription ends with when the server ends it. `server_info` is the JSON text of who the server says it is.
+pub fn result(subscription: &RequestId, server_info: &str) -> Vec<u8> {
+    format!(
+        r#"{{"resultType":"complete","_meta":{{"{META_SUBSCRIPTION_ID}":{subscription},"{META_SERVER_INFO}":{server_info}}}}}"#
+    )
+    .into_bytes()
 }
 
 #[cfg(test)]

@@ -7,6 +7,10 @@ pub const INVALID_REQUEST: i32 = -32600;
 pub const METHOD_NOT_FOUND: i32 = -32601;
 pub const INVALID_PARAMS: i32 = -32602;
 pub const INTERNAL_ERROR: i32 = -32603;
+/// Up to 2025-11-25; later revisions say [`INVALID_PARAMS`].
+pub const RESOURCE_NOT_FOUND: i32 = -32002;
+/// In 2025-11-25 alone.
+pub const URL_ELICITATION_REQUIRED: i32 = -32042;
 pub const HEADER_MISMATCH: i32 = -32020;
 pub const MISSING_CLIENT_CAPABILITY: i32 = -32021;
 pub const UNSUPPORTED_PROTOCOL_VERSION: i32 = -32022;

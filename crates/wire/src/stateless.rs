@@ -44,8 +44,8 @@ pub enum EnvelopeError {
 
 /// Whether a request is of a stateless revision: it names its protocol version itself.
 pub fn is_enveloped(params: &str) -> bool {
-    // Nearly every legacy request ends here, without a second parse.
-    params.contains(META_PROTOCOL_VERSION)
+    // Nearly every legacy request ends here, without a second parse. The slash of the key may be escaped.
+    params.contains("/protocolVersion")
         && raw(params).is_ok_and(|params| params.meta().is_ok_and(|meta| meta.version.is_some()))
 }
 
@@ -129,6 +129,7 @@ mod tests {
         for (params, expect) in [
             (format!(r#"{{"_meta":{{"{key}":"2026-07-28"}}}}"#), true),
             (format!(r#"{{"_meta":{{"{key}":5}}}}"#), true),
+            (r#"{"_meta":{"io.modelcontextprotocol\/protocolVersion":"2026-07-28"}}"#.to_owned(), true),
             (format!(r#"{{"arguments":{{"_meta":{{"{key}":"2026-07-28"}}}}}}"#), false),
             (format!(r#"{{"name":"{key}"}}"#), false),
             (format!(r#"{{"_meta":"{key}"}}"#), false),

@@ -2,8 +2,10 @@
 
 #![expect(deprecated, reason = "log messages are deprecated, and still sent to whoever asks for them")]
 
-use rmcp::model::{LoggingLevel, ProgressToken, RequestMetaObject, ServerNotification, SubscriptionFilter};
-use steadfast_engine::{Change, ExchangeHandle, Refusal};
+use std::sync::OnceLock;
+
+use rmcp::model::{LoggingLevel, ProgressToken, RequestMetaObject, ServerNotification};
+use steadfast_engine::{Change, ChangeFilter, ExchangeHandle, Refusal};
 
 use super::{listen, outgoing};
 
@@ -14,23 +16,24 @@ pub(super) struct ExchangeLine {
     progress_token: Option<ProgressToken>,
     /// The tasks that a subscription wants to hear of.
     tasks: Vec<String>,
+    /// What a subscription was told that it will hear of.
+    accepted: OnceLock<ChangeFilter>,
 }
 
 impl ExchangeLine {
     pub(super) fn new(exchange: ExchangeHandle, meta: &RequestMetaObject, tasks: Vec<String>) -> Self {
-        Self { exchange, log_level: meta.log_level(), progress_token: meta.get_progress_token(), tasks }
+        let (log_level, progress_token) = (meta.log_level(), meta.get_progress_token());
+        Self { exchange, log_level, progress_token, tasks, accepted: OnceLock::new() }
     }
 
     /// Sends what the protocol lets this request carry. Changes belong on the streams of those who subscribed to
     /// them, so that is where they go; what the client did not ask for is dropped.
     pub(super) fn send(&self, notification: ServerNotification) -> Result<(), Refusal> {
-        if let ServerNotification::SubscriptionsAcknowledgedNotification(acknowledged) = &notification {
-            self.acknowledge(&acknowledged.params.notifications);
+        if self.exchange.is_subscription() {
+            self.send_to_subscriber(&notification);
             return Ok(());
         }
-        if !self.exchange.is_subscription()
-            && let Some(change) = change(&notification)
-        {
+        if let Some(change) = change(&notification) {
             self.exchange.announce(&change);
             return Ok(());
         }
@@ -41,20 +44,31 @@ impl ExchangeLine {
         self.exchange.notify(class, payload)
     }
 
-    fn acknowledge(&self, accepted: &SubscriptionFilter) {
-        listen::acknowledge(&self.exchange, accepted, self.tasks.clone());
+    /// A handler that looks after its subscription itself: nothing but its acknowledgement and what that names.
+    fn send_to_subscriber(&self, notification: &ServerNotification) {
+        if let ServerNotification::SubscriptionsAcknowledgedNotification(acknowledged) = notification {
+            let accepted = &acknowledged.params.notifications;
+            // The first counts.
+            if self.accepted.set(listen::filter(accepted, &self.tasks)).is_ok() {
+                listen::acknowledge(&self.exchange, accepted, &self.tasks);
+            }
+        } else if let Some(change) = change(notification)
+            && self.accepted.get().is_some_and(|accepted| accepted.wants(&change))
+        {
+            self.exchange.tell(&change);
+        }
     }
 
     fn is_wanted(&self, notification: &ServerNotification) -> bool {
         match notification {
             ServerNotification::LoggingMessageNotification(message) => {
-                !self.exchange.is_subscription()
-                    && self.log_level.is_some_and(|level| severity(message.params.level) >= severity(level))
+                self.log_level.is_some_and(|level| severity(message.params.level) >= severity(level))
             }
             ServerNotification::ProgressNotification(progress) => {
                 self.progress_token.as_ref() == Some(&progress.params.progress_token)
             }
-            ServerNotification::CancelledNotification(_) => false,
+            ServerNotification::CancelledNotification(_)
+            | ServerNotification::SubscriptionsAcknowledgedNotification(_) => false,
             _ => true,
         }
     }

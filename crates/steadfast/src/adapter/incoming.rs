@@ -49,7 +49,11 @@ fn read_stateless_request(
         "server/discover" => {
             (ClientRequest::DiscoverRequest(Default::default()), read::<OnlyMeta<_>>(method, params)?.meta)
         }
-        "subscriptions/listen" => with_params!(SubscriptionsListenRequest),
+        "subscriptions/listen" => {
+            // A list would do as well for serde, and subscribe to nothing.
+            read::<OnlyFilter>(method, params)?;
+            with_params!(SubscriptionsListenRequest)
+        }
         "tasks/get" => with_params!(GetTaskRequest),
         "tasks/update" => with_params!(UpdateTaskRequest),
         "tasks/cancel" => with_params!(CancelTaskRequest),
@@ -131,6 +135,12 @@ pub(super) fn parts(http: Arc<Parts>) -> Parts {
 struct OnlyMeta<M: Default> {
     #[serde(rename = "_meta", default)]
     meta: M,
+}
+
+#[derive(serde::Deserialize)]
+struct OnlyFilter {
+    #[serde(rename = "notifications")]
+    _filter: serde_json::Map<String, serde_json::Value>,
 }
 
 fn read<T: DeserializeOwned>(method: &str, params: &[u8]) -> Result<T, ErrorObject> {

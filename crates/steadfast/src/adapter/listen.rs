@@ -9,10 +9,25 @@ use steadfast_wire::listen;
 use steadfast_wire::rpc::{self, ErrorObject};
 
 use super::error_object;
+use super::stateless::server_info;
 use crate::tasks;
 
 /// How many tasks one subscription may name.
 const MAX_TASKS: usize = 256;
+
+/// How many resources one subscription may name: each change is compared with all of them. Clients that want more
+/// subscribe more than once.
+const MAX_RESOURCES: usize = 1000;
+
+pub(super) fn check_size(requested: &SubscriptionFilter) -> Result<(), ErrorObject> {
+    match &requested.resource_subscriptions {
+        Some(uris) if uris.len() > MAX_RESOURCES => Err(ErrorObject::new(
+            rpc::INVALID_PARAMS,
+            format!("A subscription names at most {MAX_RESOURCES} resources. Subscribe more than once."),
+        )),
+        _ => Ok(()),
+    }
+}
 
 /// Serves a subscription for a handler that leaves it to the library: acknowledges what the server offers of what was
 /// asked for, and lasts until one side ends it.
@@ -22,29 +37,33 @@ pub(super) async fn answer(
     tasks: Vec<String>,
     config: &ServerConfig,
 ) -> Answer {
-    acknowledge(exchange, &requested.supported_by(&config.capabilities), tasks);
+    acknowledge(exchange, &requested.supported_by(&config.capabilities), &tasks);
     exchange.cancelled().cancelled().await;
-    Ok(listen::result(exchange.id()).into())
+    Ok(listen::result(exchange.id(), &server_info(config).to_string()).into())
 }
 
-pub(super) fn acknowledge(exchange: &ExchangeHandle, accepted: &SubscriptionFilter, tasks: Vec<String>) {
+/// Tells the client what it will hear of, and lets it hear that from now on.
+pub(super) fn acknowledge(exchange: &ExchangeHandle, accepted: &SubscriptionFilter, tasks: &[String]) {
     // A filter has string keys only, so it always serialises.
     let mut shown = serde_json::to_value(accepted).unwrap_or_default();
     if let Value::Object(members) = &mut shown
         && !tasks.is_empty()
     {
-        members.insert("taskIds".to_owned(), tasks.as_slice().into());
+        members.insert("taskIds".to_owned(), tasks.into());
     }
     let members = format!(r#""notifications":{shown}"#);
     let payload = listen::notification(listen::ACKNOWLEDGED, &members, exchange.id());
-    let filter = ChangeFilter {
+    exchange.acknowledge(filter(accepted, tasks), payload.into());
+}
+
+pub(super) fn filter(accepted: &SubscriptionFilter, tasks: &[String]) -> ChangeFilter {
+    ChangeFilter {
         tools_list: accepted.tools_list_changed == Some(true),
         prompts_list: accepted.prompts_list_changed == Some(true),
         resources_list: accepted.resources_list_changed == Some(true),
         resources: accepted.resource_subscriptions.clone().unwrap_or_default(),
-        tasks,
-    };
-    exchange.acknowledge(filter, payload.into());
+        tasks: tasks.to_vec(),
+    }
 }
 
 /// The tasks that a subscription names and may hear of. rmcp's filter has no place for them.

@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::request::Parts;
-use rmcp::ServerHandler;
 use rmcp::model::{
     CallToolRequestParams, ClientCapabilities, ClientRequest, ErrorCode, Implementation,
     InitializeRequestParams, InputRequiredResult, ProtocolVersion, RequestMetaObject, ServerCapabilities,
     ServerConfig, ServerResult,
 };
 use rmcp::service::{RequestContext, RoleServer, RunningService, Service};
+use rmcp::{ErrorData, ServerHandler};
 use serde_json::Value;
 use steadfast_engine::{Answer, ExchangeHandle, Incoming};
 use steadfast_wire::rpc::{self, ErrorObject};
@@ -23,7 +23,7 @@ use steadfast_wire::{Revision, mirrored};
 use super::exchange_line::ExchangeLine;
 use super::peer::{Line, Mute, open_line};
 use super::{Speech, error_object, incoming, listen, results, rmcp_id};
-use crate::questions;
+use crate::declared;
 use crate::seal::{Bound, Seal};
 use crate::tasks::{self, Tasks};
 
@@ -42,11 +42,12 @@ impl Stateless {
     ) -> Answer {
         let method = request.method.clone();
         let raw_params = request.params.clone().unwrap_or_default();
-        let (mut request, meta, parts) = incoming::stateless_request(request)?;
         let config = handler.get_info();
+        // Before the parameters are read: what there is not has none.
         if !is_offered(&method, &config.capabilities) {
             return Err(ErrorObject::new(rpc::METHOD_NOT_FOUND, format!("This server has no {method}.")));
         }
+        let (mut request, meta, parts) = incoming::stateless_request(request)?;
         if let ClientRequest::CallToolRequest(call) = &request {
             check_mirrored_params(handler, &call.params, &parts)?;
         }
@@ -58,16 +59,16 @@ impl Stateless {
                 return results::to_json(answer?, &config);
             }
         }
-        let watched = match &request {
-            ClientRequest::SubscriptionsListenRequest(_) => {
-                listen::tasks(&exchange, &raw_params, &config, &capabilities).await?
+        let mut watched = Vec::new();
+        if let ClientRequest::SubscriptionsListenRequest(listen) = &request {
+            let requested = &listen.params.notifications;
+            listen::check_size(requested)?;
+            watched = listen::tasks(&exchange, &raw_params, &config, &capabilities).await?;
+            if handler.accepted_subscription_filter(requested).is_none() {
+                // A subscription may last for days, and needs its body no more.
+                drop(raw_params);
+                return listen::answer(&exchange, requested, watched, &config).await;
             }
-            _ => Vec::new(),
-        };
-        if let ClientRequest::SubscriptionsListenRequest(listen) = &request
-            && handler.accepted_subscription_filter(&listen.params.notifications).is_none()
-        {
-            return listen::answer(&exchange, &listen.params.notifications, watched, &config).await;
         }
         // Held until the handler is done: what it sends through its peer goes this way.
         let line = self.open_line(&exchange, &meta, &capabilities, watched);
@@ -78,11 +79,10 @@ impl Stateless {
         context.extensions.insert(Tasks::new(exchange.clone()));
         let mut result = handler.handle_request(request, context).await.map_err(|error| {
             let unknown_task = method.starts_with("tasks/") && error.code == ErrorCode::METHOD_NOT_FOUND;
-            if unknown_task { tasks::unknown() } else { error_object(error) }
+            if unknown_task { tasks::unknown() } else { failure(error) }
         })?;
         if let ServerResult::InputRequiredResult(required) = &mut result {
-            let asked = required.input_requests.iter().flat_map(|requests| requests.values());
-            questions::check_declared(asked, &capabilities).map_err(error_object)?;
+            check_input(required, &capabilities)?;
             let params = bound_params.unwrap_or_else(|| bound_form(&raw_params));
             let bound = Bound { principal: exchange.principal(), method: &method, params: &params };
             self.seal_state(required, bound)?;
@@ -206,12 +206,38 @@ fn check_mirrored_params<H: ServerHandler>(
 /// The parameters that a retry must repeat, in a form that does not depend on how they are written.
 fn bound_form(params: &Bytes) -> String {
     let mut params: Value = serde_json::from_slice(params).unwrap_or_default();
+    // Needed only where somebody has told serde_json to keep the order.
+    params.sort_all_objects();
     if let Value::Object(members) = &mut params {
         for own in ["_meta", "inputResponses", "requestState"] {
             members.remove(own);
         }
     }
     params.to_string()
+}
+
+/// A handler that needs input asks for it, or comes back to what it remembers, and asks a client for no more than that
+/// has declared.
+fn check_input(required: &InputRequiredResult, capabilities: &ClientCapabilities) -> Result<(), ErrorObject> {
+    if required.input_requests.is_none() && required.request_state.is_none() {
+        return Err(ErrorObject::new(
+            rpc::INTERNAL_ERROR,
+            "The handler needs input, and neither asks for it nor gives a state to come back with.",
+        ));
+    }
+    let asked = required.input_requests.iter().flat_map(|requests| requests.values());
+    declared::check(asked, capabilities).map_err(error_object)
+}
+
+/// A handler's error, without the codes that the revision has given up.
+fn failure(error: ErrorData) -> ErrorObject {
+    let mut error = error_object(error);
+    error.code = match error.code {
+        rpc::RESOURCE_NOT_FOUND => rpc::INVALID_PARAMS,
+        rpc::URL_ELICITATION_REQUIRED => rpc::INTERNAL_ERROR,
+        code => code,
+    };
+    error
 }
 
 /// Who the server says it is, for results.

@@ -113,7 +113,6 @@ pub(crate) fn rows() -> Vec<Row> {
     }
     rows.extend(once());
     rows.extend(verbs());
-    rows.extend(modern());
     rows.extend(sizes());
     rows
 }
@@ -213,55 +212,6 @@ fn verbs() -> Vec<Row> {
     ));
     rows.push(with_body("PUT").set("host", "evil.com").refused(403, -32600, "Host"));
     rows
-}
-
-/// Requests of the stateless era that are not what they should be.
-fn modern() -> Vec<Row> {
-    let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
-    let notification = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"busy","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
-    let says = "_meta needs";
-    vec![
-        post("a modern envelope and header")
-            .body(call)
-            .set("mcp-protocol-version", "2026-07-28")
-            .refused_id("1", 400, -32602, says),
-        post("a modern envelope in a session").body(call).refused_id("1", 400, -32602, says),
-        post("a modern envelope without a session")
-            .body(call)
-            .without("mcp-session-id")
-            .refused_id("1", 400, -32602, says),
-        post("a modern header without an envelope")
-            .set("mcp-protocol-version", "2026-07-28")
-            .refused_id("1", 400, -32602, says),
-        post("a version of the future")
-            .set("mcp-protocol-version", "2031-01-01")
-            .refused_id("1", 400, -32602, says),
-        post("a modern cancellation").body(notification).taken(),
-        post("a modern header on an answer")
-            .body(r#"{"jsonrpc":"2.0","id":"ask-0","result":{}}"#)
-            .set("mcp-protocol-version", "2026-07-28")
-            .refused(400, -32600, "no responses"),
-        post("a modern header on a batch")
-            .body(format!("[{CALL}]"))
-            .old()
-            .set("mcp-protocol-version", "2026-07-28")
-            .refused(400, -32600, "no batches"),
-        post("a modern envelope in a batch").body(format!("[{call}]")).old().refused(
-            400,
-            -32600,
-            "no batches",
-        ),
-        get("a modern GET").set("mcp-protocol-version", "2026-07-28").refused(
-            405,
-            -32600,
-            "POST, GET and DELETE",
-        ),
-        delete("a modern DELETE").set("mcp-protocol-version", "2026-07-28").refused(
-            405,
-            -32600,
-            "POST, GET and DELETE",
-        ),
-    ]
 }
 
 /// The endpoint of this test takes bodies of 64 KiB and heads of 32 KiB.

@@ -41,6 +41,10 @@ pub(crate) enum Expect {
     Served { id: &'static str },
     /// A stream whose answer has this id and this error.
     Failed { id: &'static str, code: i64 },
+    /// What [`Expect::Served`] is to a request without a session: plain JSON.
+    Answered { id: &'static str },
+    /// And [`Expect::Failed`].
+    FailedPlainly { id: &'static str, code: i64 },
 }
 
 /// A POST to the session of the test.
@@ -144,6 +148,16 @@ impl Row {
 
     pub(crate) fn failed(mut self, id: &'static str, code: i64) -> Self {
         self.expect = Expect::Failed { id, code };
+        self
+    }
+
+    pub(crate) fn answered(mut self, id: &'static str) -> Self {
+        self.expect = Expect::Answered { id };
+        self
+    }
+
+    pub(crate) fn failed_plainly(mut self, id: &'static str, code: i64) -> Self {
+        self.expect = Expect::FailedPlainly { id, code };
         self
     }
 

@@ -119,6 +119,8 @@ impl World {
     async fn is_unchanged(&mut self, row: &str) {
         let usage = self.host.server().service().engine().store().usage().await.expect("the store works");
         assert_eq!(usage.sessions, self.sessions, "{row}: sessions came or went");
+        let engine = self.host.server().service().engine().clone();
+        assert_eq!((engine.exchanges(), engine.subscriptions()), (0, 0), "{row}: a request is in flight");
         let heard = self.heard.lock().expect("nobody panics here").clone();
         assert_eq!(heard.len(), self.events, "{row}: a listener heard {:?}", heard.last());
         self.main.works().await;
@@ -182,6 +184,16 @@ fn judge(row: &Row, reply: &Reply) {
             assert_eq!(reply.status, 200, "{context}");
             assert_eq!(reply.answer()["id"], text(id), "{context}");
             assert_eq!(reply.answer()["error"]["code"], *code, "{context}");
+        }
+        Expect::Answered { id } => {
+            assert_eq!((reply.status, reply.header("mcp-session-id")), (200, None), "{context}");
+            assert_eq!(reply.json()["id"], text(id), "{context}");
+            assert_eq!(reply.json()["result"]["resultType"], "complete", "{context}");
+        }
+        Expect::FailedPlainly { id, code } => {
+            assert_eq!((reply.status, reply.header("mcp-session-id")), (200, None), "{context}");
+            assert_eq!(reply.json()["id"], text(id), "{context}");
+            assert_eq!(reply.json()["error"]["code"], *code, "{context}");
         }
     }
 }

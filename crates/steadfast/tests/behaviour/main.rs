@@ -5,6 +5,7 @@
 mod support;
 
 mod asks;
+mod both_eras;
 mod concurrent_calls;
 mod duplicate_ids;
 mod endings;
@@ -21,4 +22,8 @@ mod resume;
 mod sent_away;
 mod slow_readers;
 mod standalone;
+mod stateless;
+mod stateless_endings;
+mod stateless_input;
+mod stateless_listen;
 mod store_faults;

@@ -4,15 +4,29 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomNotification, LoggingLevel,
-    LoggingMessageNotificationParam, ProgressNotificationParam, ResourceUpdatedNotification,
-    ResourceUpdatedNotificationParam, ServerCapabilities, ServerConfig, ServerNotification, ServerRequest,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomNotification,
+    ListToolsResult, LoggingLevel, LoggingMessageNotificationParam, PaginatedRequestParams,
+    ProgressNotificationParam, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult,
+    ResourceContents, ResourceUpdatedNotification, ResourceUpdatedNotificationParam, ServerCapabilities,
+    ServerConfig, ServerNotification, ServerRequest, SubscriptionFilter, Tool,
 };
-use rmcp::service::{NotificationContext, RequestContext, RoleServer};
+use rmcp::service::{NotificationContext, RequestContext, RoleServer, SubscriptionContext};
 use rmcp::{ErrorData, ServerHandler};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
+use super::input::{Round, next_round};
 use super::{Gates, questions, tasks};
+
+const LEVELS: [LoggingLevel; 8] = [
+    LoggingLevel::Debug,
+    LoggingLevel::Info,
+    LoggingLevel::Notice,
+    LoggingLevel::Warning,
+    LoggingLevel::Error,
+    LoggingLevel::Critical,
+    LoggingLevel::Alert,
+    LoggingLevel::Emergency,
+];
 
 /// One value of it serves one session.
 #[derive(Debug)]
@@ -35,7 +49,7 @@ impl TestHandler {
         let text = |key: &str| arguments.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let number = |key: &str| arguments.get(key).and_then(Value::as_u64).unwrap_or_default();
         match name {
-            "echo" => Ok(text("text")),
+            "echo" | "mirrored" | "écho ☎" => Ok(text("text")),
             // Waits at the gate `name`, then says `text`.
             "gate" => {
                 self.gates.pass(&text("name")).await;
@@ -58,6 +72,7 @@ impl TestHandler {
             "panic" => panic!("a handler that panics on purpose"),
             // Ignores its cancellation, too.
             "never" => {
+                let _dropped = MarkOnDrop(self.gates.clone(), "never dropped");
                 self.gates.mark("never");
                 std::future::pending().await
             }
@@ -66,6 +81,34 @@ impl TestHandler {
                 context.ct.cancelled().await;
                 self.gates.mark("cancelled");
                 Ok("cancelled".to_owned())
+            }
+            // One log message of each level.
+            "levels" => {
+                for level in LEVELS {
+                    let text = serde_json::to_value(level).map_err(failed)?;
+                    let message = LoggingMessageNotificationParam::new(level, text);
+                    context.peer.notify_logging_message(message).await.map_err(failed)?;
+                }
+                Ok("all levels".to_owned())
+            }
+            "strange_progress" => {
+                let token = rmcp::model::ProgressToken(rmcp::model::NumberOrString::Number(4711));
+                let _ = context.peer.notify_progress(ProgressNotificationParam::new(token, 1.0)).await;
+                Ok("said".to_owned())
+            }
+            // Says that `what` has changed: the tools, the prompts, the resources, or the resource of that URI.
+            "announce" => {
+                match text("what").as_str() {
+                    "tools" => context.peer.notify_tool_list_changed().await,
+                    "prompts" => context.peer.notify_prompt_list_changed().await,
+                    "resources" => context.peer.notify_resource_list_changed().await,
+                    uri => {
+                        let changed = ResourceUpdatedNotificationParam::new(uri);
+                        context.peer.notify_resource_updated(changed).await
+                    }
+                }
+                .map_err(failed)?;
+                Ok("announced".to_owned())
             }
             // Counts in the session's state.
             "count" => {
@@ -105,7 +148,8 @@ impl TestHandler {
         }
     }
 
-    /// `progress`, `log:BYTES`, `close` (its connection), `gate:NAME` and `mark:NAME`, one after the other; then it says `text`.
+    /// `progress`, `close` (its connection), `panic`, `until_cancelled`, `log:BYTES`, `gate:NAME`, `mark:NAME`, `sleep:MILLISECONDS` and
+    /// `fail:CODE`, one after the other; then it says `text`.
     async fn steps(
         &self,
         arguments: &Map<String, Value>,
@@ -116,9 +160,23 @@ impl TestHandler {
             match step.split_once(':') {
                 None if step == "progress" => progress(context, i as u64 + 1).await,
                 None if step == "close" => close_connection(context)?,
+                None if step == "panic" => panic!("a handler that panics on purpose"),
+                None if step == "until_cancelled" => {
+                    self.gates.mark("waiting to be cancelled");
+                    context.ct.cancelled().await;
+                    self.gates.mark("cancelled");
+                }
                 Some(("log", bytes)) => log(context, i as u64, bytes.parse().unwrap_or_default()).await,
                 Some(("gate", name)) => self.gates.pass(name).await,
                 Some(("mark", name)) => self.gates.mark(name),
+                Some(("sleep", time)) => {
+                    tokio::time::sleep(std::time::Duration::from_millis(time.parse().unwrap_or_default()))
+                        .await;
+                }
+                Some(("fail", code)) => {
+                    let code = rmcp::model::ErrorCode(code.parse().unwrap_or_default());
+                    return Err(ErrorData::new(code, "it failed", None));
+                }
                 _ => return Err(ErrorData::invalid_params(format!("there is no step {step:?}"), None)),
             }
         }
@@ -129,9 +187,91 @@ impl TestHandler {
 impl ServerHandler for TestHandler {
     fn get_info(&self) -> ServerConfig {
         let mut info = ServerConfig::default();
-        info.capabilities =
-            ServerCapabilities::builder().enable_tools().enable_logging().enable_tasks().build();
+        // Not prompts and not completions: those methods are unknown in stateless revisions.
+        info.capabilities = ServerCapabilities::builder()
+            .enable_logging()
+            .enable_tools()
+            .enable_tool_list_changed()
+            .enable_resources()
+            .enable_resources_list_changed()
+            .enable_resources_subscribe()
+            .enable_tasks()
+            .build();
+        // A test that has marked this gate wants them all the same.
+        if self.gates.count("prompts") > 0 {
+            info.capabilities.prompts = Some(Default::default());
+        }
         info
+    }
+
+    /// One tool has parameters that clients of 2026-07-28 repeat in headers.
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        let schema = match name {
+            "mirrored" => json!({"type": "object", "properties": {
+                "region": {"type": "string", "x-mcp-header": "Region"},
+                "count": {"type": "integer", "x-mcp-header": "Count"},
+                "deep": {"type": "object", "properties": {
+                    "flag": {"type": "boolean", "x-mcp-header": "Flag"},
+                }},
+            }}),
+            "echo" => json!({"type": "object"}),
+            _ => return None,
+        };
+        Some(Tool::new(name.to_owned(), "made for tests", schema.as_object().cloned().unwrap_or_default()))
+    }
+
+    async fn list_tools(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let tools = ["echo", "mirrored"].into_iter().filter_map(|name| self.get_tool(name));
+        Ok(ListToolsResult::with_all_items(tools.collect()))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        if request.uri == "test:none" {
+            return Err(ErrorData::resource_not_found("there is none", None));
+        }
+        if request.uri != "test:input" {
+            let contents = ResourceContents::text(format!("the text of {}", request.uri), &request.uri);
+            return Ok(ReadResourceResult::new(vec![contents]).into());
+        }
+        let (state, responses) = (request.request_state, request.input_responses);
+        Ok(match next_round(&Map::new(), state.as_deref(), responses.as_ref())? {
+            Round::Done(text) => {
+                ReadResourceResult::new(vec![ResourceContents::text(text, &request.uri)]).into()
+            }
+            Round::Ask(required) => required.into(),
+        })
+    }
+
+    /// A test that has marked this gate wants a handler that looks after subscriptions itself.
+    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        (self.gates.count("own subscriptions") > 0).then(|| requested.clone())
+    }
+
+    /// Says through the sink that the tools changed, and then things that nobody may hear.
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        self.gates.mark("own listen");
+        // Whoever subscribed may have gone already.
+        let _ = context.sink().notify_tool_list_changed().await;
+        let peer = &context.request_context().peer;
+        let _ = peer.notify_prompt_list_changed().await;
+        let changed = ResourceUpdatedNotificationParam::new("test:nobody asked");
+        let _ = peer.notify_resource_updated(changed).await;
+        let custom = CustomNotification::new("notifications/made/up", None);
+        let _ = peer.send_notification(ServerNotification::CustomNotification(custom)).await;
+        if let Some(token) = context.request_context().meta.get_progress_token() {
+            let _ = peer.notify_progress(ProgressNotificationParam::new(token, 1.0)).await;
+        }
+        context.cancelled().await;
+        self.gates.mark("own listen ended");
+        Ok(())
     }
 
     async fn call_tool(
@@ -146,6 +286,13 @@ impl ServerHandler for TestHandler {
             return questions::run(&request, &context).await;
         }
         let arguments = request.arguments.unwrap_or_default();
+        if matches!(&*request.name, "input" | "other input") {
+            let (state, responses) = (request.request_state, request.input_responses);
+            return Ok(match next_round(&arguments, state.as_deref(), responses.as_ref())? {
+                Round::Done(text) => CallToolResult::success(vec![ContentBlock::text(text)]).into(),
+                Round::Ask(required) => required.into(),
+            });
+        }
         let text = self.tool(&request.name, &arguments, context).await?;
         Ok(CallToolResult::success(vec![ContentBlock::text(text)]).into())
     }
@@ -157,6 +304,15 @@ impl ServerHandler for TestHandler {
         _context: NotificationContext<RoleServer>,
     ) {
         self.gates.mark(&notification.method);
+    }
+}
+
+/// Leaves a mark when whoever holds it is gone.
+struct MarkOnDrop(Gates, &'static str);
+
+impl Drop for MarkOnDrop {
+    fn drop(&mut self) {
+        self.0.mark(self.1);
     }
 }
 

@@ -170,6 +170,11 @@ impl Unread {
         wire.head().await.expect("the head of a reply").0.status
     }
 
+    /// The whole reply, stream or not.
+    pub(crate) async fn reply(self) -> Reply {
+        Line(self.0).receive("POST").await.expect("a whole reply")
+    }
+
     pub(crate) async fn read(self) -> Stream {
         let mut wire = self.0;
         let (head, framing) = wire.head().await.expect("the head of a reply");
@@ -194,7 +199,13 @@ impl Line {
         let Self(wire) = self;
         // A server may refuse before it has read everything, and say so.
         let sent = wire.write(bytes).await;
-        let (head, mut framing) = wire.head().await.map_err(|broken| sent.err().unwrap_or(broken))?;
+        self.receive(method).await.map_err(|broken| sent.err().unwrap_or(broken))
+    }
+
+    /// Reads the reply to a request with this method.
+    async fn receive(&mut self, method: &str) -> Result<Reply, Broken> {
+        let Self(wire) = self;
+        let (head, mut framing) = wire.head().await?;
         if method == "HEAD" {
             framing = Framing::Done;
         }
