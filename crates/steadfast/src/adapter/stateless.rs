@@ -53,6 +53,8 @@ impl Stateless {
             let requested = &listen.params.notifications;
             listen::check_size(requested)?;
             if handler.accepted_subscription_filter(requested).is_none() {
+                // A subscription may last for days, and needs its body no more.
+                drop(raw_params);
                 return listen::answer(&exchange, requested, &config).await;
             }
         }
