@@ -46,7 +46,7 @@ impl Session {
             return AskOpened::OverLimit(Limit::StreamBytes);
         };
         self.meta.next_ask += 1;
-        self.asks.insert(ask, Ask { call, stream, owner: command.owner });
+        self.asks.insert(ask, Ask { call, stream, seq, owner: command.owner });
         changes.meta = true;
         changes.asks.push(ask);
         AskOpened::Opened { ask, stream, seq }
@@ -75,7 +75,7 @@ impl Session {
             r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":"{}"}}}}"#,
             ask.wire_id()
         );
-        self.push(stream, Class::Ask, Bytes::from(payload), &rules.limits, changes);
+        self.push(stream, Class::Withdrawal, Bytes::from(payload), &rules.limits, changes);
         Withdrawn::Withdrawn
     }
 

@@ -52,15 +52,13 @@ commands! {
     Deliver => Delivered,
     PutState => StatePut,
     GetState => StateGot,
+    Held => Holdings,
     Sweep => Swept,
 }
 
 /// Note that the client is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Touch {
-    /// It has sent `notifications/initialized`.
-    pub initialized: bool,
-}
+pub struct Touch;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Touched {
@@ -346,6 +344,19 @@ pub struct GetState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StateGot {
     Got(Option<Value>),
+    NoSession,
+}
+
+/// Say what a node holds of the session. It changes nothing: the node compares it with what it knows of, and lets go
+/// of the rest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    pub node: NodeId,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Holdings {
+    Held { calls: Vec<(CallNo, RequestId)>, asks: Vec<AskNo>, connections: Vec<(StreamNo, ConnNo)> },
     NoSession,
 }
 
