@@ -5,6 +5,7 @@
 //! spawns tasks.
 #![forbid(unsafe_code)]
 
+mod admission;
 mod asks;
 pub mod backend;
 mod begin;
@@ -17,13 +18,18 @@ pub mod entropy;
 mod handle;
 pub mod listener;
 mod live;
+mod notes;
+mod openings;
 pub mod options;
+mod reconcile;
 pub mod refusal;
+mod sessions;
 mod signals;
 mod sweeper;
 mod tail;
 mod tasks;
 
+pub use asks::AskHandle;
 pub use backend::{Backend, Incoming, Welcome};
 pub use calls::{BegunCall, CallHandle};
 pub use clock::{Clock, ManualClock, SystemClock};
@@ -33,7 +39,7 @@ pub use entropy::{Entropy, SystemEntropy};
 pub use handle::{SessionHandle, StateError};
 pub use listener::{SessionEvent, SessionEventKind};
 pub use live::LiveSession;
-pub use options::Options;
+pub use options::{AskOrder, Options};
 pub use refusal::Refusal;
 
 pub use bytes::Bytes;

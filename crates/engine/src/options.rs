@@ -10,8 +10,17 @@ pub struct Options {
     pub duplicates: Duplicates,
     /// A call that has not been answered by then gets an explicit error.
     pub call_deadline: Duration,
-    /// An ask that has not been answered by then is withdrawn.
+    /// An ask that has not been answered by then is withdrawn. Waiting for its turn counts.
     pub ask_deadline: Duration,
+    pub ask_order: AskOrder,
+    /// Asks of one session that may wait for their turn on this node, beyond those in flight.
+    pub waiting_asks: usize,
+    /// Notifications of one session's client that may wait for the backend.
+    pub notifications: usize,
+    /// Notifications of all clients that may wait for the backend or be worked on.
+    pub notifications_in_all: usize,
+    /// How long the backend may work on a notification.
+    pub notification_deadline: Duration,
     /// How much of each stream a node keeps at hand, so that its readers need not ask the store.
     pub tail_bytes: usize,
     /// How much a reader takes from the store at a time.
@@ -20,7 +29,8 @@ pub struct Options {
     pub sweep_interval: Duration,
     /// How long what this node knows of a session is kept while nothing happens.
     pub forget_after: Duration,
-    /// How long an answer is offered to a store that does not take it.
+    /// How long an answer is offered to a store that does not take it before it is set aside. The sweeper goes on
+    /// offering it.
     pub finish_patience: Duration,
     /// Lifecycle events that may wait for a listener.
     pub listener_backlog: usize,
@@ -32,6 +42,11 @@ impl Default for Options {
             duplicates: Duplicates::default(),
             call_deadline: Duration::from_secs(60 * 60),
             ask_deadline: Duration::from_secs(10 * 60),
+            ask_order: AskOrder::default(),
+            waiting_asks: 4096,
+            notifications: 256,
+            notifications_in_all: 65_536,
+            notification_deadline: Duration::from_secs(60),
             tail_bytes: 256 << 10,
             read_bytes: 256 << 10,
             sweep_interval: Duration::from_secs(1),
@@ -40,4 +55,15 @@ impl Default for Options {
             listener_backlog: 65_536,
         }
     }
+}
+
+/// How many requests to the client a session has in flight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AskOrder {
+    /// As many as the limit `asks` allows.
+    #[default]
+    Concurrent,
+    /// One at a time, in the order of arrival: the next is sent when the one before has its outcome. For clients that
+    /// handle one request at a time and get confused by more.
+    Strict,
 }

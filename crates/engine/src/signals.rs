@@ -23,14 +23,18 @@ impl Subscriber for Signals {
         let Some(engine) = self.0.upgrade() else { return };
         match signal {
             Signal::News(news) => {
-                if let Some(session) = engine.live.get(&news.session) {
-                    session.take_news(&news);
+                if let Some(session) = engine.live.get(&news.session)
+                    && session.take_news(&news, engine.node())
+                {
+                    engine.clone().spawn(async move { engine.send_asks(&session) });
                 }
             }
             Signal::Lifecycle { facts, event } => {
                 engine.listeners.report(facts, event.into());
                 if let Lifecycle::Closed(_) = event {
-                    engine.live.remove(&facts.id);
+                    if let Some(session) = engine.live.remove(&facts.id) {
+                        session.asks().close();
+                    }
                     // The backend drops its handler there, which is the user's code.
                     let (engine, facts) = (Arc::clone(&engine), Arc::clone(facts));
                     engine.clone().spawn(async move { engine.backend().closed(&facts) });

@@ -6,6 +6,7 @@ use steadfast_session::Time;
 use steadfast_store::StoreError;
 use steadfast_wire::rpc::ErrorObject;
 
+use crate::calls::guarded;
 use crate::engine::Engine;
 
 /// Sessions that one command to the store looks at.
@@ -21,18 +22,27 @@ impl Engine {
             loop {
                 ticks.tick().await;
                 let Some(engine) = engine.upgrade() else { return };
-                if let Err(error) = engine.sweep().await {
-                    tracing::warn!(%error, "the sweep has to wait for the store");
+                match guarded(engine.sweep()).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => tracing::warn!(%error, "the sweep has to wait for the store"),
+                    // What time demands has to be done all the same: the next sweep starts from the beginning.
+                    Err(panic) => tracing::error!(%panic, "a sweep panicked"),
                 }
             }
         });
     }
 
-    /// Ends what is over by now: calls past their deadline, sessions past their grace or idle time, streams past
+    /// Ends what is over by now: calls and asks past their deadline, sessions past their grace or idle time, streams past
     /// their retention, and whatever dead nodes left. The sweeper calls this; a test with its own clock may, too.
     pub async fn sweep(&self) -> Result<(), StoreError> {
         let now = self.now();
         self.fail_overdue_calls(now).await;
+        self.openings.expire(now);
+        for session in self.live.all() {
+            self.expire_asks(&session, now);
+        }
+        self.offer_answers().await;
+        self.reconcile_suspects().await;
         while self.store().sweep(now, BATCH).await? >= BATCH {
             tokio::task::yield_now().await;
         }
@@ -51,7 +61,7 @@ impl Engine {
         for session in self.live.all() {
             for (no, call) in session.overdue(now) {
                 tracing::warn!(session = %session.id().short(), call = %no, "a call is past its deadline");
-                self.fail(&session, no, &call, &error).await;
+                self.fail_soon(&session, no, &call, &error).await;
             }
         }
     }

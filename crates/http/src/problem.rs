@@ -168,8 +168,12 @@ impl From<Refusal> for Problem {
             Refusal::Gone => Self::bad_request(
                 "The stream of this Last-Event-ID is not kept any more. Send the request again.",
             ),
-            Refusal::UnknownAsk | Refusal::AskDeadline => Self::bad_request(text),
-            Refusal::OverLimit(Limit::Sessions) => Self::unavailable(text),
+            Refusal::UnknownAsk => Self::bad_request(format!(
+                "{text} It was answered or withdrawn before, or never asked in this session."
+            )),
+            // These are for whoever asks, and no client meets them.
+            Refusal::AskDeadline | Refusal::AskWithdrawn => Self::bad_request(text),
+            Refusal::OverLimit(Limit::Sessions | Limit::NotificationsInAll) => Self::unavailable(text),
             Refusal::OverLimit(_) => {
                 Self::invalid(StatusCode::TOO_MANY_REQUESTS, format!("{text} Try again later."))
                     .retry_after(1)

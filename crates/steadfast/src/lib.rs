@@ -13,7 +13,7 @@ pub use session::{Session, StateError};
 pub use store_url::{Durability, StoreUrl, StoreUrlError};
 
 pub use steadfast_engine::{
-    Clock, CloseReason, Duplicates, Entropy, Limits, ManualClock, Principal, Refusal, SessionEvent,
+    AskOrder, Clock, CloseReason, Duplicates, Entropy, Limits, ManualClock, Principal, Refusal, SessionEvent,
     SessionEventKind, SessionId, SystemClock, SystemEntropy, Time, Timing,
 };
 pub use steadfast_http::{Denied, Endpoint, Hosts, Origins, ResponseBody, ResponseMode};

@@ -4,11 +4,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomNotification, LoggingLevel,
-    LoggingMessageNotificationParam, ProgressNotificationParam, ResourceUpdatedNotification,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ClientResult, ContentBlock, CustomNotification,
+    LoggingLevel, LoggingMessageNotificationParam, ProgressNotificationParam, ResourceUpdatedNotification,
     ResourceUpdatedNotificationParam, ServerCapabilities, ServerConfig, ServerNotification, ServerRequest,
 };
-use rmcp::service::{NotificationContext, RequestContext, RoleServer};
+use rmcp::service::{NotificationContext, PeerRequestOptions, RequestContext, RequestHandle, RoleServer};
 use rmcp::{ErrorData, ServerHandler};
 use serde_json::{Map, Value};
 
@@ -84,6 +84,35 @@ impl TestHandler {
                 let answer = context.peer.send_request(request).await.map_err(failed)?;
                 serde_json::to_string(&answer).map_err(failed)
             }
+            // Asks `n` times at once and says what was answered, in the order of asking.
+            "ask_many" => ask_many(&context, number("n")).await,
+            // Asks and sends progress, `n` times in turn, and does not wait in between.
+            "ask_and_tell" => {
+                let mut asked = Vec::new();
+                for step in 1..=number("n") {
+                    asked.push(sent(&context, &step.to_string()).await?);
+                    progress(&context, step).await;
+                }
+                for ask in asked {
+                    ask.await_response().await.map_err(failed)?;
+                }
+                Ok("done".to_owned())
+            }
+            // Asks, gives up at the gate `name`, and goes on to the gate `then`.
+            "give_up" => {
+                let ask = sent(&context, "Which?").await?;
+                self.gates.pass(&text("name")).await;
+                ask.cancel(Some("not interested".to_owned())).await.map_err(failed)?;
+                self.gates.pass(&text("then")).await;
+                Ok("without an answer".to_owned())
+            }
+            // Asks and does not wait for the answer.
+            "ask_and_go" => {
+                let ask = sent(&context, "Which?").await?;
+                self.gates.pass(&text("name")).await;
+                drop(ask);
+                Ok("gone".to_owned())
+            }
             // Says on a standalone stream that the resource `uri` has changed; waits at the gate `name` before,
             // if there is one.
             "notify_later" => {
@@ -146,10 +175,56 @@ impl ServerHandler for TestHandler {
     async fn on_custom_notification(
         &self,
         notification: CustomNotification,
-        _context: NotificationContext<RoleServer>,
+        context: NotificationContext<RoleServer>,
     ) {
         self.gates.mark(&notification.method);
+        match notification.method.as_str() {
+            // Waits at the gate `pass`.
+            "notifications/slow" => self.gates.pass("pass").await,
+            // Asks the client, which belongs to no call.
+            "notifications/ask" => {
+                let said = match context.peer.send_request(question("Which?")).await {
+                    Ok(_) => "answered".to_owned(),
+                    Err(error) => error.to_string(),
+                };
+                self.gates.mark(&said);
+            }
+            _ => {}
+        }
     }
+}
+
+/// A question to the client's user.
+fn question(message: &str) -> ServerRequest {
+    let schema = serde_json::json!({"type": "object", "properties": {}});
+    let params = serde_json::json!({"mode": "form", "message": message, "requestedSchema": schema});
+    serde_json::from_value(serde_json::json!({"method": "elicitation/create", "params": params}))
+        .expect("a request")
+}
+
+/// Sends a question and leaves the answer to be waited for.
+async fn sent(
+    context: &RequestContext<RoleServer>,
+    message: &str,
+) -> Result<RequestHandle<RoleServer>, ErrorData> {
+    let options = PeerRequestOptions::no_options();
+    context.peer.send_cancellable_request(question(message), options).await.map_err(failed)
+}
+
+async fn ask_many(context: &RequestContext<RoleServer>, n: u64) -> Result<String, ErrorData> {
+    let mut asked = Vec::new();
+    for no in 0..n {
+        asked.push(sent(context, &no.to_string()).await?);
+    }
+    let mut said = Vec::new();
+    for ask in asked {
+        said.push(match ask.await_response().await {
+            Ok(ClientResult::ElicitResult(result)) => result.content.unwrap_or_default(),
+            Ok(other) => return Err(failed(format!("{other:?}"))),
+            Err(error) => Value::String(error.to_string()),
+        });
+    }
+    serde_json::to_string(&said).map_err(failed)
 }
 
 async fn progress(context: &RequestContext<RoleServer>, step: u64) {

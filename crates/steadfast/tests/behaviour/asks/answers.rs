@@ -3,7 +3,9 @@
 use steadfast::SessionEventKind::Detached;
 
 use crate::support::session::said;
-use crate::support::{Backing, Host, Session, Stream, Value, json};
+use crate::support::{Backing, Host, Session, Value, json};
+
+use super::{accepted, asked, question};
 
 crate::on_every_store!(
     the_answer_reaches_the_handler,
@@ -14,23 +16,6 @@ crate::on_every_store!(
     an_ask_waits_for_a_client_that_comes_back,
     an_ask_ends_with_its_call,
 );
-
-fn question() -> Value {
-    json!({"method": "elicitation/create", "params": {
-        "mode": "form", "message": "Which?", "requestedSchema": {"type": "object", "properties": {}},
-    }})
-}
-
-fn accepted(text: &str) -> Value {
-    json!({"action": "accept", "content": {"text": text}})
-}
-
-/// The id of the ask that comes next on a stream.
-async fn asked(stream: &mut Stream) -> Value {
-    let ask = stream.message().await;
-    assert_eq!((&ask["method"], &ask["params"]["message"]), (&json!("elicitation/create"), &json!("Which?")));
-    ask["id"].clone()
-}
 
 async fn the_answer_reaches_the_handler(backing: Backing) {
     let host = Host::plain(backing).await;
