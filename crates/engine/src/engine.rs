@@ -302,7 +302,6 @@ impl Engine {
     /// The store does not know the session any more: neither does this node.
     pub(crate) fn lost(&self, session: &LiveSession) -> Refusal {
         self.live.remove(&session.id());
-        session.asks().close();
         self.backend.closed(session.facts());
         Refusal::NoSession
     }

@@ -32,9 +32,7 @@ impl Subscriber for Signals {
             Signal::Lifecycle { facts, event } => {
                 engine.listeners.report(facts, event.into());
                 if let Lifecycle::Closed(_) = event {
-                    if let Some(session) = engine.live.remove(&facts.id) {
-                        session.asks().close();
-                    }
+                    engine.live.remove(&facts.id);
                     // The backend drops its handler there, which is the user's code.
                     let (engine, facts) = (Arc::clone(&engine), Arc::clone(facts));
                     engine.clone().spawn(async move { engine.backend().closed(&facts) });

@@ -90,7 +90,10 @@ impl Engine {
             }
             Ok(AskOpened::OverLimit(limit)) => Refusal::OverLimit(limit),
             Ok(AskOpened::CallGone) => Refusal::AskWithdrawn,
-            Ok(AskOpened::NoSession) => self.lost(session),
+            Ok(AskOpened::NoSession) => {
+                self.lost(session);
+                Refusal::AskWithdrawn
+            }
             Err(error) => {
                 if let StoreError::Unknown(_) = error {
                     // It may be open, and nobody here knows its number.

@@ -210,13 +210,6 @@ impl AskQueue {
         }
     }
 
-    /// The session is over, and every ask with it.
-    pub(crate) fn close(&mut self) {
-        while let Some((ticket, _)) = self.asks.first_key_value() {
-            self.end(*ticket, Err(Refusal::AskWithdrawn));
-        }
-    }
-
     pub(crate) fn awaits(&self, no: AskNo) -> bool {
         self.by_no.contains_key(&no)
     }

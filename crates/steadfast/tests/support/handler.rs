@@ -85,7 +85,11 @@ impl TestHandler {
                 serde_json::to_string(&answer).map_err(failed)
             }
             // Asks `n` times at once and says what was answered, in the order of asking.
-            "ask_many" => ask_many(&context, number("n")).await,
+            "ask_many" => {
+                let said = ask_many(&context, number("n")).await;
+                self.gates.mark("asked many");
+                said
+            }
             // Asks and sends progress, `n` times in turn, and does not wait in between.
             "ask_and_tell" => {
                 let mut asked = Vec::new();

@@ -12,6 +12,7 @@ use super::{accepted, answer_too_late, asked, assert_unasked, question_of, withd
 crate::on_every_store!(
     the_client_cancels_the_call,
     the_session_is_deleted,
+    the_session_is_deleted_while_an_ask_waits_for_its_turn,
     the_call_is_past_its_deadline,
     the_handler_gives_up,
     the_handler_is_done,
@@ -20,6 +21,10 @@ crate::on_every_store!(
     the_server_goes_down,
     an_answer_is_taken_once_whatever_it_is,
 );
+
+/// What an asker is told whose ask has ended without an answer.
+const RELEASED: &str =
+    "Mcp error: -32603: the request to the client was withdrawn because its call or its session has ended";
 
 async fn the_client_cancels_the_call(backing: Backing) {
     let host = Host::plain(backing).await;
@@ -48,10 +53,21 @@ async fn the_session_is_deleted(backing: Backing) {
     assert_eq!(told[1]["error"]["data"]["reason"], "session_closed");
     assert_eq!(told.len(), 2);
     assert!(listener.rest().await.is_empty());
-    let released = "Mcp error: -32603: the request to the client was withdrawn because its call or its session has ended";
-    host.gates.reached(released, 1).await;
+    host.gates.reached(RELEASED, 1).await;
     let late = session.answer(&ask, accepted("too late")).await;
     assert_eq!(late.refusal(), (404, -32600), "there is no session to answer in");
+}
+
+async fn the_session_is_deleted_while_an_ask_waits_for_its_turn(backing: Backing) {
+    let host = Host::start(backing, |builder| builder.limits(Limits { asks: 1, ..Limits::default() })).await;
+    let session = Session::open(&host).await;
+    let mut stream = session.tool(1, "ask_many", json!({"n": 1})).stream().await;
+    let (ask, _) = question_of(&stream.message().await);
+    session.notify("notifications/ask", json!({})).await;
+    host.gates.reached("notifications/ask", 1).await;
+    assert_eq!(session.delete().send().await.status, 204);
+    assert_eq!(stream.message().await, withdrawal(&ask));
+    host.gates.reached(RELEASED, 1).await;
 }
 
 async fn the_call_is_past_its_deadline(backing: Backing) {
@@ -121,6 +137,7 @@ async fn what_waits_for_its_turn_ends_with_its_call(backing: Backing) {
     session.say(4, "echo", json!({})).await;
     assert_eq!(session.cancel(2).await.status, 202);
     assert!(second.messages().await.is_empty(), "it was never asked, so nothing is withdrawn");
+    host.gates.reached("asked many", 1).await;
     let mut third = session.tool(3, "ask_many", json!({"n": 1})).stream().await;
     session.answer(&ask, accepted("1")).await;
     assert!(said(&first.message().await).contains('1'));

@@ -1,5 +1,7 @@
 //! A process that ends takes its askers with it: what they asked is withdrawn, and their calls get an error.
 
+use steadfast::AskOrder;
+
 use crate::support::{Backing, Host, Session, json};
 
 use super::{accepted, answer_too_late, asked, question_of, withdrawal};
@@ -43,8 +45,7 @@ async fn a_restart_resolves_every_open_ask() {
 
 #[tokio::test]
 async fn an_ask_waits_for_room_that_another_process_takes() {
-    let limits = steadfast::Limits { asks: 1, ..steadfast::Limits::default() };
-    let one = Host::start(Backing::Sqlite, move |builder| builder.limits(limits.clone())).await;
+    let one = Host::start(Backing::Sqlite, |builder| builder.ask_order(AskOrder::Strict)).await;
     let other = one.beside().await;
     let session = Session::open(&one).await;
     let mut first = session.tool(1, "ask_many", json!({"n": 1})).stream().await;

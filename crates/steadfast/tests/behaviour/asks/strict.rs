@@ -1,6 +1,10 @@
 //! One ask at a time.
 
+use std::sync::Arc;
+
 use steadfast::AskOrder;
+use steadfast::store::MemoryStore;
+use steadfast_session::Rules;
 
 use crate::support::session::said;
 use crate::support::{Backing, Host, Session, json};
@@ -10,7 +14,15 @@ use super::{accepted, question_of, withdrawal};
 crate::on_every_store!(one_ask_at_a_time_in_order, the_next_is_sent_when_the_former_is_over);
 
 async fn strict(backing: Backing) -> Host {
-    Host::start(backing, |builder| builder.ask_order(AskOrder::Strict)).await
+    Host::start(backing, move |builder| {
+        match backing {
+            // A store that was given brings limits of its own, so the process has to see to it alone.
+            Backing::Memory => builder.custom_store(Arc::new(MemoryStore::new(Rules::default()))),
+            Backing::Sqlite => builder,
+        }
+        .ask_order(AskOrder::Strict)
+    })
+    .await
 }
 
 async fn one_ask_at_a_time_in_order(backing: Backing) {
