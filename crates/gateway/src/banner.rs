@@ -20,8 +20,8 @@ Point a client at it:
   VS Code       {{"servers": {{"steadfast-demo": {{"type": "http", "url": "{url}"}}}}}}   (.vscode/mcp.json)
   Cursor        {{"mcpServers": {{"steadfast-demo": {{"url": "{url}"}}}}}}   (.cursor/mcp.json)
 
-Tools: countdown, chatter, notebook. Cut the connection in the middle of a countdown: nothing is lost.
-Ctrl-C stops it.
+Tools: countdown, chatter, notebook, survey. Cut the connection in the middle of a countdown: nothing is lost.
+Ctrl-C stops it in good order; once more, at once.
 "#,
         initialize = INITIALIZE,
     );

@@ -10,7 +10,8 @@ use crate::cli::Serve;
 use crate::demo::Demo;
 use crate::failure::Failure;
 use crate::mount::OnlyAt;
-use crate::{banner, place, stop};
+use crate::stop::Signals;
+use crate::{banner, place};
 
 /// The path of the endpoint.
 const PATH: &str = "/mcp";
@@ -25,6 +26,7 @@ pub(crate) fn run(arguments: Serve) -> Result<(), Failure> {
 }
 
 async fn serve(arguments: Serve) -> Result<(), Failure> {
+    let mut signals = Signals::new();
     let store = match arguments.store {
         Some(store) => store,
         None => place::default_store()?,
@@ -44,8 +46,9 @@ async fn serve(arguments: Serve) -> Result<(), Failure> {
     banner::print(&url, &store);
     tracing::info!(%url, %store, "serving");
     let drained = async {
-        stop::asked_to().await;
-        tracing::info!("stopping");
+        signals.next().await;
+        tracing::info!("stopping; asked once more, the process ends at once");
+        signals.exit_when_asked_again();
         server.drain(arguments.drain).await;
     };
     let service = OnlyAt::new(PATH, server.service());

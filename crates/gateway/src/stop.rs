@@ -1,19 +1,59 @@
-//! When to stop: SIGINT or SIGTERM.
+//! When to stop: SIGINT or SIGTERM. Once in good order, twice at once.
 
-pub(crate) async fn asked_to() {
-    let interrupt = tokio::signal::ctrl_c();
+/// What a process ends with that was interrupted.
+const INTERRUPTED: i32 = 130;
+
+/// Listens from the start, so that no signal is missed between the first and the second.
+pub(crate) struct Signals {
     #[cfg(unix)]
-    {
-        let terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate());
-        match terminate {
-            Ok(mut terminate) => tokio::select! {
-                _ = interrupt => {}
-                _ = terminate.recv() => {}
-            },
-            // Without a handler the default action stands: the process ends.
-            Err(_) => drop(interrupt.await),
+    interrupt: Option<tokio::signal::unix::Signal>,
+    #[cfg(unix)]
+    terminate: Option<tokio::signal::unix::Signal>,
+}
+
+impl Signals {
+    #[cfg(unix)]
+    pub(crate) fn new() -> Self {
+        use tokio::signal::unix::{SignalKind, signal};
+        // Without a handler the default action stands: the process ends.
+        Self {
+            interrupt: signal(SignalKind::interrupt()).ok(),
+            terminate: signal(SignalKind::terminate()).ok(),
         }
     }
+
     #[cfg(not(unix))]
-    drop(interrupt.await);
+    pub(crate) fn new() -> Self {
+        Self {}
+    }
+
+    #[cfg(unix)]
+    pub(crate) async fn next(&mut self) {
+        async fn one(signal: &mut Option<tokio::signal::unix::Signal>) {
+            match signal {
+                Some(signal) => drop(signal.recv().await),
+                None => std::future::pending().await,
+            }
+        }
+        tokio::select! {
+            () = one(&mut self.interrupt) => {}
+            () = one(&mut self.terminate) => {}
+        }
+    }
+
+    #[cfg(not(unix))]
+    pub(crate) async fn next(&mut self) {
+        drop(tokio::signal::ctrl_c().await);
+    }
+
+    /// Whoever asks again does not want to wait.
+    pub(crate) fn exit_when_asked_again(mut self) {
+        tokio::spawn(async move {
+            self.next().await;
+            tracing::warn!(
+                "stopped at once; running calls get their error from whoever opens the store next"
+            );
+            std::process::exit(INTERRUPTED);
+        });
+    }
 }

@@ -44,7 +44,7 @@ class Script:
         self.session = await self.connection.enter_async_context(session)
         answer = await self.session.initialize()
         tools = (await self.session.list_tools()).tools
-        expect([tool.name for tool in tools], ["countdown", "chatter", "notebook"])
+        expect([tool.name for tool in tools], ["countdown", "chatter", "notebook", "survey"])
         return f"{answer.serverInfo.name}, revision {answer.protocolVersion}"
 
     async def progress(self) -> str:

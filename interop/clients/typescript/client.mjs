@@ -41,7 +41,7 @@ const steps = {
   initialize: async () => {
     await client.connect(transport);
     const { tools } = await client.listTools();
-    assert.deepEqual(tools.map(tool => tool.name), ['countdown', 'chatter', 'notebook']);
+    assert.deepEqual(tools.map(tool => tool.name), ['countdown', 'chatter', 'notebook', 'survey']);
     return `${client.getServerVersion().name}, revision ${transport.protocolVersion}`;
   },
   progress: async () => {

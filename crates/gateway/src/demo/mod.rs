@@ -4,6 +4,7 @@
 mod chatter;
 mod countdown;
 mod notebook;
+mod survey;
 mod tool;
 
 use std::sync::Mutex;
@@ -30,7 +31,7 @@ impl Default for Demo {
     }
 }
 
-const TOOLS: &[DemoTool] = &[countdown::TOOL, chatter::TOOL, notebook::TOOL];
+const TOOLS: &[DemoTool] = &[countdown::TOOL, chatter::TOOL, notebook::TOOL, survey::TOOL];
 
 impl ServerHandler for Demo {
     fn get_info(&self) -> ServerConfig {
@@ -72,6 +73,7 @@ impl ServerHandler for Demo {
                 chatter::run(&arguments, level, context).await?
             }
             "notebook" => notebook::run(&arguments, context).await?,
+            "survey" => survey::run(&arguments, context).await?,
             other => return Err(ErrorData::invalid_params(format!("there is no tool {other:?}"), None)),
         };
         Ok(result.into())

@@ -49,7 +49,7 @@ pub(crate) async fn play(step: &str, player: &mut Player, stage: &Stage) -> Resu
 async fn initialize(player: &Player) -> Result<String, String> {
     let tools = player.peer.list_all_tools().await.map_err(|error| error.to_string())?;
     let names: Vec<&str> = tools.iter().map(|tool| &*tool.name).collect();
-    expect(&names, &vec!["countdown", "chatter", "notebook"])?;
+    expect(&names, &vec!["countdown", "chatter", "notebook", "survey"])?;
     let info = player.peer.peer_info().ok_or("no peer info")?;
     Ok(format!("{} tools, revision {}", names.len(), info.protocol_version))
 }
