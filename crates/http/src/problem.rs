@@ -83,6 +83,18 @@ impl Problem {
         Self::bad_request("This request needs the Mcp-Session-Id header that `initialize` was answered with.")
     }
 
+    /// Some answers of a batch were not taken: each by its id, `None` for one that has none.
+    pub(crate) fn answers_to_nothing(ids: &[Option<RequestId>]) -> Self {
+        let short = |id: &RequestId| id.to_string().chars().take(64).collect::<String>();
+        let named =
+            |id: &Option<RequestId>| id.as_ref().map_or_else(|| "one without an id".to_owned(), short);
+        let named: Vec<String> = ids.iter().map(named).collect();
+        Self::bad_request(format!(
+            "No request of the server waits for an answer with these ids: {}. The others were taken.",
+            named.join(", ")
+        ))
+    }
+
     pub(crate) fn no_session() -> Self {
         let message = "There is no such session. Open a new one with `initialize`, without Mcp-Session-Id.";
         Self::invalid(StatusCode::NOT_FOUND, message)

@@ -174,6 +174,12 @@ impl<H: ServerHandler> Builder<H> {
         self
     }
 
+    /// How often the server looks for what time has brought about: deadlines, sessions that are over, processes that died.
+    pub fn sweep_interval(mut self, interval: Duration) -> Self {
+        self.options.sweep_interval = interval;
+        self
+    }
+
     /// How long what this process knows of a session is kept at hand while nothing happens.
     pub fn forget_after(mut self, time: Duration) -> Self {
         self.options.forget_after = time;

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ClientResult, ContentBlock, CustomNotification,
-    LoggingLevel, LoggingMessageNotificationParam, ProgressNotificationParam, ResourceUpdatedNotification,
-    ResourceUpdatedNotificationParam, ServerCapabilities, ServerConfig, ServerNotification, ServerRequest,
+    InitializeRequestParams, InitializeResult, LoggingLevel, LoggingMessageNotificationParam,
+    ProgressNotificationParam, ResourceUpdatedNotification, ResourceUpdatedNotificationParam,
+    ServerCapabilities, ServerConfig, ServerNotification, ServerRequest,
 };
 use rmcp::service::{NotificationContext, PeerRequestOptions, RequestContext, RequestHandle, RoleServer};
 use rmcp::{ErrorData, ServerHandler};
@@ -163,6 +164,19 @@ impl ServerHandler for TestHandler {
         let mut info = ServerConfig::default();
         info.capabilities = ServerCapabilities::builder().enable_tools().enable_logging().build();
         info
+    }
+
+    /// A test that has marked `slow initialize` lets it wait at the gate `initialize`.
+    async fn initialize(
+        &self,
+        request: InitializeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<InitializeResult, ErrorData> {
+        if self.gates.count("slow initialize") > 0 {
+            self.gates.pass("initialize").await;
+        }
+        context.peer.set_peer_info(request.clone());
+        self.negotiate_initialize(&request)
     }
 
     async fn call_tool(

@@ -32,7 +32,7 @@ async fn asked(stream: &mut Stream) -> Value {
 }
 
 /// The id of an ask and what it wants to know.
-fn question_of(ask: &Value) -> (Value, String) {
+pub(crate) fn question_of(ask: &Value) -> (Value, String) {
     assert_eq!(ask["method"], "elicitation/create", "{ask}");
     (ask["id"].clone(), ask["params"]["message"].as_str().expect("a question").to_owned())
 }
@@ -50,6 +50,6 @@ fn assert_unasked(reply: &Reply) {
 }
 
 /// Answers an ask that nobody waits for any more.
-async fn answer_too_late(session: &Session, ask: &Value) {
+pub(crate) async fn answer_too_late(session: &Session, ask: &Value) {
     assert_unasked(&session.answer(ask, accepted("too late")).await);
 }
