@@ -163,8 +163,7 @@ impl Engine {
     }
 
     /// Offers the store again what it did not take, a bounded number of answers at a time.
-    pub(crate) async fn offer_answers(&self) {
-        let sessions = self.live.all();
+    pub(crate) async fn offer_answers(&self, sessions: &[Arc<LiveSession>]) {
         let kept = sessions.iter().flat_map(|session| {
             session.kept_answers().into_iter().map(move |(no, answer)| (session, no, answer))
         });

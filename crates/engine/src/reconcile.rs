@@ -19,9 +19,9 @@ use crate::live::LiveSession;
 const BATCH: usize = 64;
 
 impl Engine {
-    pub(crate) async fn reconcile_suspects(&self) {
-        for session in self.live.all().into_iter().filter(|session| session.is_suspect()).take(BATCH) {
-            if let Err(error) = self.reconcile(&session).await {
+    pub(crate) async fn reconcile_suspects(&self, sessions: &[Arc<LiveSession>]) {
+        for session in sessions.iter().filter(|session| session.is_suspect()).take(BATCH) {
+            if let Err(error) = self.reconcile(session).await {
                 session.suspect();
                 tracing::debug!(session = %session.id().short(), %error, "the store cannot be compared with yet");
             }

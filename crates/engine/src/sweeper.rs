@@ -8,6 +8,7 @@ use steadfast_wire::rpc::ErrorObject;
 
 use crate::calls::guarded;
 use crate::engine::Engine;
+use crate::live::LiveSession;
 
 /// Sessions that one command to the store looks at.
 const BATCH: usize = 256;
@@ -36,13 +37,13 @@ impl Engine {
     /// their retention, and whatever dead nodes left. The sweeper calls this; a test with its own clock may, too.
     pub async fn sweep(&self) -> Result<(), StoreError> {
         let now = self.now();
-        self.fail_overdue_calls(now).await;
+        let sessions = self.live.all();
         self.openings.expire(now);
-        for session in self.live.all() {
-            self.expire_asks(&session, now);
-        }
-        self.offer_answers().await;
-        self.reconcile_suspects().await;
+        sessions.iter().for_each(|session| self.expire_asks(session, now));
+        self.fail_overdue_calls(&sessions, now).await;
+        self.offer_answers(&sessions).await;
+        self.reconcile_suspects(&sessions).await;
+        drop(sessions);
         while self.store().sweep(now, BATCH).await? >= BATCH {
             tokio::task::yield_now().await;
         }
@@ -52,16 +53,16 @@ impl Engine {
         Ok(())
     }
 
-    async fn fail_overdue_calls(&self, now: Time) {
+    async fn fail_overdue_calls(&self, sessions: &[Arc<LiveSession>], now: Time) {
         let error = ErrorObject::internal(
             "deadline",
             "The call took longer than the server allows. Whether it took effect is not known.",
             false,
         );
-        for session in self.live.all() {
+        for session in sessions {
             for (no, call) in session.overdue(now) {
                 tracing::warn!(session = %session.id().short(), call = %no, "a call is past its deadline");
-                self.fail_soon(&session, no, &call, &error).await;
+                self.fail_soon(session, no, &call, &error).await;
             }
         }
     }

@@ -221,13 +221,18 @@ pub enum AskOpened {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub ask: AskNo,
+    /// Where the answer has come to.
+    pub node: NodeId,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answered {
     Answered {
-        owner: NodeId,
         call: Option<CallNo>,
+    },
+    /// The asker waits at another node. The ask is not taken: the answer would be lost.
+    Elsewhere {
+        owner: NodeId,
     },
     /// Never asked, answered before, or withdrawn.
     Unknown,

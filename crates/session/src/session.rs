@@ -87,7 +87,7 @@ impl Session {
             Command::Cancel(c) => Outcome::Cancel(self.cancel(&c, now, rules, changes)),
             Command::FailNode(c) => Outcome::FailNode(self.fail_node(c.node, now, rules, changes)),
             Command::OpenAsk(c) => Outcome::OpenAsk(self.open_ask(&c, rules, changes)),
-            Command::Answer(c) => Outcome::Answer(self.answer(c.ask, now, rules, changes)),
+            Command::Answer(c) => Outcome::Answer(self.answer(&c, now, rules, changes)),
             Command::Withdraw(c) => Outcome::Withdraw(self.withdraw(c.ask, rules, changes)),
             Command::Attach(c) => Outcome::Attach(self.attach(&c, now, rules, changes)),
             Command::Detach(c) => Outcome::Detach(self.detach(&c, now, changes)),

@@ -13,8 +13,9 @@ pub use session::{Session, StateError};
 pub use store_url::{Durability, StoreUrl, StoreUrlError};
 
 pub use steadfast_engine::{
-    AskOrder, Clock, CloseReason, Duplicates, Entropy, Limits, ManualClock, Principal, Refusal, SessionEvent,
-    SessionEventKind, SessionId, SystemClock, SystemEntropy, Time, Timing,
+    AskOrder, Clock, CloseReason, Duplicates, Entropy, Facts, Limit, Limits, ManualClock, Principal, Refusal,
+    Rules, SessionEvent, SessionEventKind, SessionId, SystemClock, SystemEntropy, Time, Timing,
 };
 pub use steadfast_http::{Denied, Endpoint, Hosts, Origins, ResponseBody, ResponseMode};
 pub use steadfast_store as store;
+pub use steadfast_wire::{RequestId, Revision};

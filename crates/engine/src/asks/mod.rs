@@ -162,21 +162,22 @@ impl Engine {
         ask: AskNo,
         message: Bytes,
     ) -> Result<(), Refusal> {
-        let mut outcome = self.store().run(session.id(), Answer { ask }, self.now()).await;
+        let answer = || self.store().run(session.id(), Answer { ask, node: self.node() }, self.now());
+        let mut outcome = answer().await;
         let mut repeated = false;
         if let Err(StoreError::Unknown(_)) = outcome {
             repeated = true;
-            outcome = self.store().run(session.id(), Answer { ask }, self.now()).await;
+            outcome = answer().await;
         }
         match outcome? {
             Answered::Answered { .. } => {}
             // The first attempt took it: whoever waits here has not been served by anybody else.
             Answered::Unknown if repeated && session.asks().awaits(ask) => {}
             Answered::Unknown => return Err(Refusal::UnknownAsk),
+            Answered::Elsewhere { .. } => return Err(Refusal::Elsewhere),
             Answered::NoSession => return Err(self.lost(session)),
         }
-        // Copied, so that the answer does not keep the whole body that it came in.
-        session.asks().answered(ask, Bytes::copy_from_slice(&message));
+        session.asks().answered(ask, message);
         self.send_asks(session);
         Ok(())
     }

@@ -172,7 +172,7 @@ impl Bench {
     }
 
     pub(super) fn answer(&mut self, ask: AskNo) -> Answered {
-        self.run(Answer { ask })
+        self.run(Answer { ask, node: NODE })
     }
 
     pub(super) fn withdraw(&mut self, ask: AskNo) -> Withdrawn {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::support::session::said;
-use crate::support::{Backing, Host, Session, json};
+use crate::support::{Backing, Host, Session, json, within};
 
 crate::on_every_store!(a_silent_stream_gets_comments, an_old_connection_is_sent_away_and_loses_nothing);
 
@@ -32,7 +32,7 @@ async fn an_old_connection_is_sent_away_and_loses_nothing(backing: Backing) {
     let host = Host::start(backing, |builder| builder.keep_alive(SOON).max_connection_age(2 * SOON)).await;
     let session = Session::open(&host).await;
     let mut stream = session.tool(1, "gate", json!({"name": "a", "text": "done"})).stream().await;
-    let frames = stream.rest().await;
+    let frames = within("the end of the connection", stream.rest()).await;
     assert!(frames.last().unwrap().retry.is_some(), "it is told to come back: {frames:?}");
     assert!(frames.iter().all(|frame| frame.message().is_none()));
     host.gates.open("a");

@@ -58,7 +58,7 @@ pub enum Act {
     Cancel { id: RequestId },
     FailNode { node: NodeId },
     OpenAsk { call: Option<Index>, owner: NodeId, size: usize },
-    Answer { ask: Index },
+    Answer { ask: Index, node: NodeId },
     Withdraw { ask: Index },
     AttachAfter { stream: Index, seq: Index, node: NodeId },
     AttachStandalone { node: NodeId },
@@ -114,7 +114,7 @@ fn act() -> impl Strategy<Value = Act> {
         1 => node().prop_map(|node| Act::FailNode { node }),
         3 => (option::of(index()), node(), 0..40usize)
             .prop_map(|(call, owner, size)| Act::OpenAsk { call, owner, size }),
-        2 => index().prop_map(|ask| Act::Answer { ask }),
+        4 => (index(), node()).prop_map(|(ask, node)| Act::Answer { ask, node }),
         1 => index().prop_map(|ask| Act::Withdraw { ask }),
         3 => (index(), index(), node())
             .prop_map(|(stream, seq, node)| Act::AttachAfter { stream, seq, node }),
@@ -192,7 +192,7 @@ pub fn command(act: Act, session: Option<&Session>, attempt: u64) -> Command {
         Act::OpenAsk { call, owner, size } => {
             OpenAsk { target: target(call), owner, rest: filler(attempt, size) }.into_command()
         }
-        Act::Answer { ask: pick } => Answer { ask: ask(pick) }.into_command(),
+        Act::Answer { ask: pick, node } => Answer { ask: ask(pick), node }.into_command(),
         Act::Withdraw { ask: pick } => Withdraw { ask: ask(pick) }.into_command(),
         Act::AttachAfter { stream: pick, seq, node } => {
             let stream = stream(pick);

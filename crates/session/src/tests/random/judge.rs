@@ -71,10 +71,15 @@ impl History {
             (Command::OpenAsk(c), Outcome::OpenAsk(o)) => self.judge_ask(c, *o, &mut expected),
             (Command::Answer(c), Outcome::Answer(o)) => {
                 self.active = now;
-                let known = self.asks.get_mut(&c.ask).filter(|ask| !ask.over);
-                let answered = |ask: &AskStory| Answered::Answered { owner: ask.owner, call: ask.call };
-                assert_eq!(*o, known.as_deref().map_or(Answered::Unknown, answered));
-                known.into_iter().for_each(|ask| ask.over = true);
+                let expect = match self.asks.get_mut(&c.ask).filter(|ask| !ask.over) {
+                    None => Answered::Unknown,
+                    Some(ask) if ask.owner != c.node => Answered::Elsewhere { owner: ask.owner },
+                    Some(ask) => {
+                        ask.over = true;
+                        Answered::Answered { call: ask.call }
+                    }
+                };
+                assert_eq!(*o, expect);
             }
             (Command::Withdraw(c), Outcome::Withdraw(o)) => {
                 let known = self.asks.get(&c.ask).is_some_and(|ask| !ask.over);

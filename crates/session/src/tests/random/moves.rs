@@ -23,7 +23,7 @@ pub(super) enum Move {
     Cancel(u8),
     FailNode(u64),
     OpenAsk { of_call: Option<u64>, owner: u64 },
-    Answer(u64),
+    Answer { ask: u64, node: u64 },
     Withdraw(u64),
     Get(u64),
     Resume { stream: u64, back: u64, node: u64 },
@@ -62,7 +62,7 @@ pub(super) fn any_move() -> impl Strategy<Value = Move> {
         4 => (0..6u8).prop_map(Move::Cancel),
         1 => node().prop_map(Move::FailNode),
         5 => (of_call(), node()).prop_map(|(of_call, owner)| Move::OpenAsk { of_call, owner }),
-        3 => recent().prop_map(Move::Answer),
+        5 => (recent(), node()).prop_map(|(ask, node)| Move::Answer { ask, node }),
         2 => recent().prop_map(Move::Withdraw),
         4 => node().prop_map(Move::Get),
         5 => (recent(), 0..4u64, node())
@@ -141,7 +141,9 @@ impl Move {
                 let rest = Bytes::from_static(br#""method":"ping"}"#);
                 Command::OpenAsk(OpenAsk { target: target(of_call), owner: NodeId(owner), rest })
             }
-            Self::Answer(back) => Command::Answer(Answer { ask: ask(back) }),
+            Self::Answer { ask: back, node } => {
+                Command::Answer(Answer { ask: ask(back), node: NodeId(node) })
+            }
             Self::Withdraw(back) => Command::Withdraw(Withdraw { ask: ask(back) }),
             Self::Get(node) => Command::Attach(Attach { at: Position::Standalone, node: NodeId(node) }),
             Self::Resume { stream: back, back: events, node } => {
