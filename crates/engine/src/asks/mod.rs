@@ -91,7 +91,9 @@ impl Engine {
             Ok(AskOpened::OverLimit(limit)) => Refusal::OverLimit(limit),
             Ok(AskOpened::CallGone) => Refusal::AskWithdrawn,
             Ok(AskOpened::NoSession) => {
-                self.lost(session);
+                // The backend drops its handler there, which is the user's code, and a lock may be held here.
+                let (engine, session) = (self.arc(), Arc::clone(session));
+                self.spawn(async move { drop(engine.lost(&session)) });
                 Refusal::AskWithdrawn
             }
             Err(error) => {

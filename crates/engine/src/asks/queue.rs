@@ -69,6 +69,9 @@ impl AskQueue {
         deadline: Time,
         bounds: Bounds,
     ) -> Result<(Ticket, oneshot::Receiver<Outcome>), Refusal> {
+        if bounds.in_flight == 0 {
+            return Err(Refusal::OverLimit(Limit::Asks));
+        }
         let room = if self.held_back { 0 } else { bounds.in_flight.saturating_sub(self.in_flight()) };
         if self.waiting.len() >= bounds.waiting + room {
             return Err(Refusal::OverLimit(Limit::WaitingAsks));

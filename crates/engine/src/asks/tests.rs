@@ -55,6 +55,13 @@ fn asks_start_in_order_and_the_queue_is_bounded() {
 }
 
 #[test]
+fn a_bound_of_none_refuses_at_once() {
+    let none = Bounds { in_flight: 0, waiting: 9 };
+    let refused = AskQueue::default().take(of_call(0), Bytes::new(), Time(9), none);
+    assert_eq!(refused.unwrap_err(), Refusal::OverLimit(Limit::Asks));
+}
+
+#[test]
 fn an_answer_may_come_before_its_number_is_known() {
     let mut queue = AskQueue::default();
     let (a, mut a_told) = take(&mut queue, 0, 9);

@@ -130,8 +130,9 @@ async fn asks(backing: Backing) {
     let ask = |id: &str| session.tool(id, "ask", json!({"method": "roots/list"}));
     let mut first = ask("first").stream().await;
     assert_eq!(first.message().await["id"], "ask-0");
-    // One waits for its turn. A second one beyond the bound does not.
-    let mut second = ask("second").stream().await;
+    // One waits for its turn: what its call says later overtakes it. Another one is beyond the bound.
+    let mut second = session.tool("second", "ask_and_tell", json!({"n": 1})).stream().await;
+    assert_eq!(second.message().await["method"], "notifications/progress");
     let third = ask("third").send().await;
     assert_eq!(third.messages().len(), 1, "nothing was asked");
     let error = third.answer()["error"]["message"].to_string();

@@ -37,6 +37,22 @@ pub(crate) fn question_of(ask: &Value) -> (Value, String) {
     (ask["id"].clone(), ask["params"]["message"].as_str().expect("a question").to_owned())
 }
 
+/// A call that asks so many times and tells of each: what it tells overtakes what has to wait for its turn, so when this
+/// returns, everything was asked. Gives the asks that had their turn at once.
+async fn asking(session: &Session, id: u64, n: u64) -> (Stream, Vec<Value>) {
+    let mut stream = session.tool(id, "ask_and_tell", json!({"n": n})).stream().await;
+    let (mut asked, mut told) = (Vec::new(), 0);
+    while told < n {
+        let message = stream.message().await;
+        if message["method"] == "notifications/progress" {
+            told += 1;
+        } else {
+            asked.push(question_of(&message).0);
+        }
+    }
+    (stream, asked)
+}
+
 /// An answer that comes too late, is repeated or was never asked for: it is told so and changes nothing.
 #[track_caller]
 fn assert_unasked(reply: &Reply) {

@@ -9,7 +9,7 @@ use steadfast_session::Rules;
 use crate::support::session::said;
 use crate::support::{Backing, Host, Session, json};
 
-use super::{accepted, question_of, withdrawal};
+use super::{accepted, asking, question_of, withdrawal};
 
 crate::on_every_store!(one_ask_at_a_time_in_order, the_next_is_sent_when_the_former_is_over);
 
@@ -45,8 +45,8 @@ async fn the_next_is_sent_when_the_former_is_over(backing: Backing) {
     let session = Session::open(&host).await;
     let mut given_up = session.tool(1, "give_up", json!({"name": "now", "then": "later"})).stream().await;
     let (first, _) = question_of(&given_up.message().await);
-    let mut cancelled = session.tool(2, "ask_many", json!({"n": 1})).stream().await;
-    let mut refused = session.tool(3, "ask_many", json!({"n": 2})).stream().await;
+    let (mut cancelled, _) = asking(&session, 2, 1).await;
+    let (mut refused, _) = asking(&session, 3, 2).await;
     let other = Session::open(&host).await;
     let mut elsewhere = other.tool(1, "ask_many", json!({"n": 1})).stream().await;
     question_of(&elsewhere.message().await);
@@ -57,13 +57,13 @@ async fn the_next_is_sent_when_the_former_is_over(backing: Backing) {
     session.cancel(2).await;
     assert_eq!(cancelled.messages().await, [withdrawal(&second)]);
     let (third, message) = question_of(&refused.message().await);
-    assert_eq!(message, "0");
+    assert_eq!(message, "1");
     let no = json!({"jsonrpc": "2.0", "id": third, "error": {"code": -1, "message": "no"}});
     assert_eq!(session.post(&no).send().await.status, 202);
     let (fourth, message) = question_of(&refused.message().await);
-    assert_eq!(message, "1");
+    assert_eq!(message, "2");
     session.answer(&fourth, accepted("yes")).await;
-    assert!(said(&refused.message().await).contains("yes"));
+    assert!(refused.message().await["error"]["message"].as_str().unwrap().contains("no"));
     host.gates.open("later");
     assert_eq!(said(&given_up.message().await), "without an answer");
 }
