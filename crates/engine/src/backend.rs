@@ -52,11 +52,6 @@ pub trait Backend: Send + Sync + 'static {
     /// Takes a notification.
     fn notify(&self, session: SessionHandle, notification: Incoming) -> BoxFuture<()>;
 
-    /// A session that was opened elsewhere is served here from now on.
-    fn restored(&self, facts: &Arc<Facts>) {
-        let _ = facts;
-    }
-
     /// A session has ended. Its calls have been cancelled.
     fn closed(&self, facts: &Arc<Facts>) {
         let _ = facts;

@@ -7,13 +7,13 @@ use steadfast_session::command::{Begin, Begun};
 use steadfast_session::{CallNo, StreamNo};
 use steadfast_store::{StoreError, StoreExt};
 use steadfast_wire::RequestId;
-use steadfast_wire::rpc::ErrorObject;
 use tokio_util::sync::CancellationToken;
 
 use crate::calls::{BegunCall, CallHandle};
 use crate::cursor::Cursor;
 use crate::engine::{Engine, Posted};
 use crate::live::{LiveSession, Running};
+use crate::reconcile::not_started;
 use crate::refusal::Refusal;
 use crate::tail::Tail;
 
@@ -28,11 +28,15 @@ impl Engine {
         ids: Vec<RequestId>,
         answer_only: bool,
     ) -> Result<Posted, Refusal> {
-        if self.is_draining() {
-            return Err(Refusal::Draining);
-        }
+        let entered = self.admission.enter()?;
         let (engine, session) = (self.arc(), Arc::clone(session));
-        self.to_the_end(async move { engine.begin_now(&session, ids, answer_only).await }).await
+        self.to_the_end(async move {
+            let posted = engine.begin_now(&session, ids, answer_only).await;
+            // What has begun counts for itself.
+            drop(entered);
+            posted
+        })
+        .await
     }
 
     async fn begin_now(
@@ -42,11 +46,12 @@ impl Engine {
         answer_only: bool,
     ) -> Result<Posted, Refusal> {
         let delivered = session.beginning();
-        let begun = self.begin_in_store(session, ids.clone(), answer_only, delivered).await;
+        let begun = self.begin_in_store(session, ids.clone(), answer_only, delivered.clone()).await;
         let (stream, first, connection) = match begun {
             Ok(Begun::Begun { stream, first, connection }) => (stream, first, connection),
             other => {
-                session.not_begun();
+                let heard = other.is_ok();
+                session.not_begun(if heard { Vec::new() } else { delivered });
                 return Err(match other {
                     Ok(Begun::Duplicate(id)) => Refusal::Duplicate(id),
                     Ok(Begun::OverLimit(limit)) => Refusal::OverLimit(limit),
@@ -109,10 +114,15 @@ impl Engine {
     /// soon as the store says what that is.
     pub(crate) async fn end_unknown_calls(&self, session: &Arc<LiveSession>, begin: Begin) {
         let begun = self.patiently(|| self.store().run(session.id(), begin.clone(), self.now())).await;
+        if begun.is_err() {
+            session.suspect();
+        }
         let Ok(Begun::Begun { first, .. }) = begun else { return };
-        let error = ErrorObject::internal("not_started", "The call was not started.", true);
         for (no, id) in (first.0..).map(CallNo).zip(&begin.ids) {
-            self.finish(session, no, error.to_message(Some(id)).into()).await;
+            let end = || self.store().run(session.id(), not_started(no, id), self.now());
+            if self.patiently(end).await.is_err() {
+                session.suspect();
+            }
         }
     }
 }

@@ -4,7 +4,6 @@ use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,11 +15,17 @@ use steadfast_wire::RequestId;
 use steadfast_wire::rpc::ErrorObject;
 use tokio_util::sync::CancellationToken;
 
+use crate::admission::{Count, Counted};
+use crate::asks::AskHandle;
 use crate::backend::{Incoming, response};
 use crate::engine::Engine;
 use crate::handle::SessionHandle;
 use crate::live::{LiveSession, Running};
+use crate::reconcile::not_started;
 use crate::refusal::Refusal;
+
+/// How many answers that the store did not take one sweep offers again.
+const OFFERED_AT_ONCE: usize = 1024;
 
 /// A call that this node runs, as its backend sees it.
 #[derive(Clone, Debug)]
@@ -71,10 +76,11 @@ impl CallHandle {
         self.engine.finish(&self.session, self.no, payload).await;
     }
 
-    /// Sends a request on this call's stream and waits for the client's answer: the JSON text of its response
-    /// message. `rest` is the request's JSON text from `"method"` on.
-    pub async fn ask(&self, rest: Bytes) -> Result<Bytes, Refusal> {
-        self.engine.ask(&self.session, Target::Call(self.no), rest).await
+    /// Sends a request on this call's stream, and waits for the client's answer. `rest` is the request's JSON text from
+    /// `"method"` on. If there is room, the request is on its way when this returns and keeps its place among the
+    /// messages of the call.
+    pub fn ask(&self, rest: Bytes) -> AskHandle {
+        self.engine.ask(&self.session, Target::Call(self.no), rest)
     }
 
     /// Ends the connection that reads this call's stream; its client comes back for the rest. `false` if it could not:
@@ -92,28 +98,32 @@ impl CallHandle {
 /// A call that is in flight and that nobody runs yet. Dropped, it is answered with an error: its client went away
 /// before it was started, or what came with it was refused.
 #[derive(Debug)]
-pub struct BegunCall(Option<CallHandle>);
+pub struct BegunCall(Option<(CallHandle, Counted)>);
 
 impl BegunCall {
     pub(crate) fn new(call: CallHandle) -> Self {
-        Self(Some(call))
+        let counted = Count::one_more(&call.engine.admission.calls);
+        Self(Some((call, counted)))
     }
 
     pub(crate) fn cancelled(&self) -> CancellationToken {
-        self.0.as_ref().map(|call| call.running.cancel.clone()).unwrap_or_default()
+        self.0.as_ref().map(|(call, _)| call.running.cancel.clone()).unwrap_or_default()
     }
 
-    /// Whoever takes the call has to answer it.
-    pub(crate) fn take(mut self) -> Option<CallHandle> {
+    /// Whoever takes the call has to answer it, and holds the count until then.
+    pub(crate) fn take(mut self) -> Option<(CallHandle, Counted)> {
         self.0.take()
     }
 }
 
 impl Drop for BegunCall {
     fn drop(&mut self) {
-        let Some(CallHandle { engine, session, no, running }) = self.0.take() else { return };
-        let error = ErrorObject::internal("not_started", "The call was not started.", true);
-        engine.clone().spawn(async move { engine.fail(&session, no, &running, &error).await });
+        let Some((CallHandle { engine, session, no, running }, counted)) = self.0.take() else { return };
+        engine.clone().spawn(async move {
+            let Finish { payload, .. } = not_started(no, &running.id);
+            engine.finish(&session, no, payload).await;
+            drop(counted);
+        });
     }
 }
 
@@ -121,21 +131,20 @@ impl Engine {
     /// Runs a call to its end, whatever happens to the connection. A backend that answers at once does so before
     /// this returns, without a task of its own.
     pub async fn run(&self, mut call: BegunCall, request: Incoming) {
-        let Some(call) = call.0.take() else { return };
+        let Some((call, counted)) = call.0.take() else { return };
         if call.running.cancel.is_cancelled() {
             // Answered, cancelled or lost before it was started: whoever did that has seen to its client.
             return;
         }
-        self.running.fetch_add(1, Ordering::AcqRel);
         let mut work: Pin<Box<dyn Future<Output = ()> + Send>> =
-            Box::pin(self.arc().run_to_end(call, request));
+            Box::pin(self.arc().run_to_end(call, request, counted));
         let first = std::future::poll_fn(|context| Poll::Ready(work.as_mut().poll(context).is_ready())).await;
         if !first {
             self.spawn(work);
         }
     }
 
-    async fn run_to_end(self: Arc<Self>, call: CallHandle, request: Incoming) {
+    async fn run_to_end(self: Arc<Self>, call: CallHandle, request: Incoming, counted: Counted) {
         // Inside the guard from the first step on: a backend may run the user's code before it gives a future.
         let work = catch_panic(async { self.backend().call(call.clone(), request).await });
         let answer = match unless_cancelled(work, &call.running.cancel, self.options().wind_down).await {
@@ -144,31 +153,46 @@ impl Engine {
         };
         let payload = response(&call.running.id, &answer);
         self.finish(&call.session, call.no, payload).await;
-        self.running.fetch_sub(1, Ordering::AcqRel);
-        self.call_ended.notify_waiters();
+        drop(counted);
     }
 
     /// Answers a call, once. Offering the same answer again is safe, so an outcome that is not known is resolved
-    /// by asking again.
+    /// by asking again. An answer that the store does not take is set aside for [`Engine::offer_answers`].
     pub(crate) async fn finish(&self, session: &Arc<LiveSession>, no: CallNo, payload: Bytes) {
-        let finish = || Finish { call: no, payload: payload.clone() };
-        match self.patiently(|| self.store().run(session.id(), finish(), self.now())).await {
-            Ok(Finished::Finished { .. } | Finished::AlreadyFinished) => {}
-            Ok(Finished::NoSession) => {
-                self.lost(session);
-            }
-            Err(error) => {
-                tracing::error!(session = %session.id().short(), %error, "an answer could not be stored");
-                if let Some(call) = session.finished(no)
-                    && let Some(tail) = session.tail(call.stream)
-                {
-                    tail.deliver_unlogged(payload);
-                }
+        // Whoever was first has the word.
+        let payload = session.kept_answer(no).unwrap_or(payload);
+        if let Err(error) = self.patiently(|| self.finish_once(session, no, payload.clone())).await {
+            tracing::error!(session = %session.id().short(), %error, "an answer cannot be stored; it is kept");
+            session.keep_answer(no, payload);
+        }
+    }
+
+    async fn finish_once(
+        &self,
+        session: &Arc<LiveSession>,
+        call: CallNo,
+        payload: Bytes,
+    ) -> Result<(), StoreError> {
+        let finished = self.store().run(session.id(), Finish { call, payload }, self.now()).await?;
+        if finished == Finished::NoSession {
+            self.lost(session);
+        }
+        if let Some(call) = session.finished(call) {
+            call.cancel.cancel();
+        }
+        Ok(())
+    }
+
+    /// Offers the store again what it did not take, a bounded number of answers at a time.
+    pub(crate) async fn offer_answers(&self, sessions: &[Arc<LiveSession>]) {
+        let kept = sessions.iter().flat_map(|session| {
+            session.kept_answers().into_iter().map(move |(no, answer)| (session, no, answer))
+        });
+        for (session, no, answer) in kept.take(OFFERED_AT_ONCE) {
+            if self.finish_once(session, no, answer).await.is_err() {
+                // It is not ready yet for others, either.
                 return;
             }
-        }
-        if let Some(call) = session.finished(no) {
-            call.cancel.cancel();
         }
     }
 
@@ -200,6 +224,20 @@ impl Engine {
         error: &ErrorObject,
     ) {
         self.finish(session, no, error.to_message(Some(&call.id)).into()).await;
+    }
+
+    /// The same for whoever has no time to wait for the store.
+    pub(crate) async fn fail_soon(
+        &self,
+        session: &Arc<LiveSession>,
+        no: CallNo,
+        call: &Running,
+        error: &ErrorObject,
+    ) {
+        let payload = Bytes::from(error.to_message(Some(&call.id)));
+        if self.finish_once(session, no, payload.clone()).await.is_err() {
+            session.keep_answer(no, payload);
+        }
     }
 
     /// The command goes to the store before this returns, so messages keep the order in which they were sent even
@@ -241,6 +279,18 @@ pub(crate) async fn unless_cancelled<T>(
 
 /// Turns a panic of the backend into an error that a client can read. The panic itself is logged.
 pub(crate) async fn catch_panic<T>(work: impl Future<Output = T>) -> Result<T, ErrorObject> {
+    guarded(work).await.map_err(|panic| {
+        tracing::error!(%panic, "the handler panicked");
+        ErrorObject::internal(
+            "handler_panicked",
+            "The server's handler failed while it worked on this request.",
+            false,
+        )
+    })
+}
+
+/// The text of the panic, if the work panics.
+pub(crate) async fn guarded<T>(work: impl Future<Output = T>) -> Result<T, String> {
     struct Guarded<F>(F);
     impl<F: Future + Unpin> Future for Guarded<F> {
         type Output = Result<F::Output, String>;
@@ -253,14 +303,7 @@ pub(crate) async fn catch_panic<T>(work: impl Future<Output = T>) -> Result<T, E
             }
         }
     }
-    Guarded(pin!(work)).await.map_err(|panic| {
-        tracing::error!(%panic, "the handler panicked");
-        ErrorObject::internal(
-            "handler_panicked",
-            "The server's handler failed while it worked on this request.",
-            false,
-        )
-    })
+    Guarded(pin!(work)).await
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {

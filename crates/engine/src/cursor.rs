@@ -104,9 +104,8 @@ impl Cursor {
             }
             match self.tail.look(self.connection, self.after, &mut self.taken, context.waker()) {
                 Look::Events { through } => return Poll::Ready(self.deliver_taken(through, out)),
-                Look::Unlogged(payload) => {
-                    out.push(Event { id: None, payload });
-                    self.tail.end();
+                Look::Unlogged(answers) => {
+                    out.extend(answers.into_iter().map(|payload| Event { id: None, payload }));
                     return Poll::Ready(CursorStatus::Events { missing: 0 });
                 }
                 Look::Behind => self.start_read(),

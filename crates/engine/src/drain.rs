@@ -1,7 +1,6 @@
 //! Going down in good order and in bounded time.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use steadfast_wire::rpc::ErrorObject;
@@ -25,10 +24,12 @@ impl Engine {
     /// Takes no more requests, lets running calls finish for as long as `patience`, gives the rest an explicit
     /// error, and sends every waiting connection away with the advice to come back.
     pub async fn drain(&self, patience: Duration) {
-        self.draining.store(true, Ordering::SeqCst);
+        self.admission.close();
         self.send_waiting_connections_away();
         self.end_subscriptions();
-        let _ = tokio::time::timeout(patience, self.all_calls_ended()).await;
+        // Whoever was let in before that is about to hold something: a call to be waited for, a connection to be sent away.
+        let _ = tokio::time::timeout(FAREWELL, self.admission.entering.is_zero()).await;
+        let _ = tokio::time::timeout(patience, self.admission.calls.is_zero()).await;
         let error = shutting_down();
         // All at once and for a bounded time: if the store does not take the errors, `leave` or the next node will see
         // to the calls.
@@ -50,16 +51,6 @@ impl Engine {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "this node could not take leave of the store"),
             Err(_) => tracing::warn!("the store did not take this node's leave in time"),
-        }
-    }
-
-    async fn all_calls_ended(&self) {
-        loop {
-            let ended = self.call_ended.notified();
-            if self.running.load(Ordering::SeqCst) == 0 {
-                return;
-            }
-            ended.await;
         }
     }
 

@@ -1,6 +1,6 @@
 //! The node: opens sessions, takes calls, attaches connections.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
@@ -11,8 +11,8 @@ use steadfast_session::{CloseReason, Facts, NodeId, Principal, SessionId, Step, 
 use steadfast_store::{Opened, Store, StoreError, StoreExt};
 use steadfast_wire::rpc::ErrorObject;
 use steadfast_wire::{EventId, RequestId, Revision};
-use tokio::sync::Notify;
 
+use crate::admission::Admission;
 use crate::backend::{Backend, Incoming, Welcome};
 use crate::calls::{BegunCall, catch_panic};
 use crate::clock::Clock;
@@ -21,9 +21,11 @@ use crate::entropy::Entropy;
 use crate::handle::SessionHandle;
 use crate::jobs::is_job;
 use crate::listener::{Listener, Listeners, SessionEventKind};
-use crate::live::{Known, LiveSession, LiveSessions};
+use crate::live::LiveSession;
+use crate::openings::Openings;
 use crate::options::Options;
 use crate::refusal::Refusal;
+use crate::sessions::{Known, LiveSessions};
 use crate::signals::Signals;
 use crate::stateless::Stateless;
 use crate::tail::Tail;
@@ -38,11 +40,10 @@ pub struct Engine {
     node: NodeId,
     pub(crate) live: LiveSessions,
     pub(crate) listeners: Listeners,
-    pub(crate) draining: AtomicBool,
-    /// Calls that run here.
-    pub(crate) running: AtomicUsize,
-    /// Signalled whenever a call has ended.
-    pub(crate) call_ended: Notify,
+    pub(crate) admission: Admission,
+    pub(crate) openings: Openings,
+    /// Notifications of clients that the backend has not done with.
+    pub(crate) notifications: Arc<AtomicUsize>,
     pub(crate) attempts: AtomicU64,
     pub(crate) stateless: Stateless,
     pub(crate) runtime: tokio::runtime::Handle,
@@ -93,9 +94,9 @@ impl Engine {
             node,
             live: LiveSessions::default(),
             listeners,
-            draining: AtomicBool::new(false),
-            running: AtomicUsize::new(0),
-            call_ended: Notify::new(),
+            admission: Admission::default(),
+            openings: Openings::default(),
+            notifications: Arc::new(AtomicUsize::new(0)),
             attempts: AtomicU64::new(0),
             stateless: Stateless::default(),
             runtime: tokio::runtime::Handle::current(),
@@ -133,8 +134,16 @@ impl Engine {
         let initialize = request.params.as_deref().map(Bytes::copy_from_slice).unwrap_or_default();
         let facts = Facts { id, principal, revision, initialize, opened_at: self.now() };
         let asked = Arc::new(facts.clone());
-        let answer = catch_panic(async { self.backend.initialize(Arc::clone(&asked), request).await }).await;
-        let Welcome { result, revision } = answer.and_then(|answer| answer).map_err(OpenError::Backend)?;
+        let welcome = catch_panic(async { self.backend.initialize(Arc::clone(&asked), request).await });
+        let deadline = self.now().plus(self.options.call_deadline);
+        let answer = self.openings.within(deadline, welcome).await.unwrap_or_else(|| Err(too_late()));
+        let Welcome { result, revision } = match answer.and_then(|answer| answer) {
+            Ok(welcome) => welcome,
+            Err(error) => {
+                self.backend.closed(&asked);
+                return Err(OpenError::Backend(error));
+            }
+        };
         let refusal = match self.store.open(Facts { revision, ..facts }).await {
             Ok(Opened::Opened(_)) => {
                 self.live.note(id);
@@ -176,7 +185,6 @@ impl Engine {
                 }
                 let (session, known) = self.live.enter(&facts);
                 if known == Known::FirstSeen {
-                    self.backend.restored(&facts);
                     self.listeners.report(&facts, SessionEventKind::Restored);
                 }
                 session
@@ -192,40 +200,49 @@ impl Engine {
         session: &Arc<LiveSession>,
         after: Option<EventId>,
     ) -> Result<Cursor, Refusal> {
-        if self.is_draining() {
-            return Err(Refusal::Draining);
-        }
+        let entered = self.admission.enter()?;
         let at = match after {
             Some(id) if id.tag != session.tag() => return Err(Refusal::UnknownEvent),
             Some(id) => Position::After { stream: steadfast_session::StreamNo(id.stream), seq: id.seq },
             None => Position::Standalone,
         };
         let (engine, session) = (self.arc(), Arc::clone(session));
-        self.to_the_end(async move { engine.attach_now(&session, at).await }).await
+        self.to_the_end(async move {
+            let cursor = engine.attach_now(&session, at).await;
+            drop(entered);
+            cursor
+        })
+        .await
     }
 
     async fn attach_now(&self, session: &Arc<LiveSession>, at: Position) -> Result<Cursor, Refusal> {
         let attach = Attach { at, node: self.node };
+        session.attaching();
         let mut attached = self.store.run(session.id(), attach.clone(), self.now()).await;
         if let (Err(StoreError::Unknown(_)), Position::After { .. }) = (&attached, at) {
             // If it has happened, the newer attachment takes the stream from the one that nobody serves.
             attached = self.store.run(session.id(), attach, self.now()).await;
         }
-        match attached? {
-            Attached::Attached { stream, connection, after } => {
-                let tail = Arc::new(Tail::of_known_stream(connection, self.options.tail_bytes));
-                session.attach(stream, connection, &tail);
-                if self.is_draining() {
-                    // Draining began meanwhile and may have missed this connection.
-                    tail.tell_to_leave();
-                }
-                Ok(Cursor::new(self.arc(), Arc::clone(session), tail, stream, connection, after))
+        if let Ok(Attached::Attached { stream, connection, after }) = attached {
+            let tail = Arc::new(Tail::of_known_stream(connection, self.options.tail_bytes));
+            session.attached(stream, connection, &tail);
+            if self.is_draining() {
+                // Draining began meanwhile and may have missed this connection.
+                tail.tell_to_leave();
             }
-            Attached::UnknownEvent => Err(Refusal::UnknownEvent),
-            Attached::Gone => Err(Refusal::Gone),
-            Attached::OverLimit(limit) => Err(Refusal::OverLimit(limit)),
-            Attached::NoSession => Err(self.lost(session)),
+            return Ok(Cursor::new(self.arc(), Arc::clone(session), tail, stream, connection, after));
         }
+        session.not_attached();
+        if let Err(StoreError::Unknown(_)) = attached {
+            // The store may have it, and nobody reads there.
+            session.suspect();
+        }
+        Err(match attached? {
+            Attached::UnknownEvent => Refusal::UnknownEvent,
+            Attached::Gone => Refusal::Gone,
+            Attached::OverLimit(limit) => Refusal::OverLimit(limit),
+            Attached::NoSession | Attached::Attached { .. } => self.lost(session),
+        })
     }
 
     /// A connection broke. The store hears of it as soon as it can; until then the session merely looks busy.
@@ -241,7 +258,8 @@ impl Engine {
             let detach = Detach { stream, connection, through };
             let recorded = engine.patiently(|| engine.store.run(session.id(), detach.clone(), engine.now())).await;
             if let Err(error) = recorded {
-                tracing::warn!(session = %session.id().short(), %error, "a broken connection could not be recorded");
+                tracing::warn!(session = %session.id().short(), %error, "a broken connection is not recorded yet");
+                session.suspect();
             }
         });
     }
@@ -259,24 +277,12 @@ impl Engine {
         self.spawn(async move { drop(told.await) });
     }
 
-    /// Takes a notification of the client.
+    /// Takes a notification of the client. The backend gets those of one session in the order in which they are taken.
     pub async fn notify(&self, session: &Arc<LiveSession>, notification: Incoming) -> Result<(), Refusal> {
-        let initialized = notification.method == "notifications/initialized";
-        match self.store.run(session.id(), Touch { initialized }, self.now()).await? {
-            Touched::Touched => {}
-            Touched::NoSession => return Err(self.lost(session)),
+        match self.store.run(session.id(), Touch, self.now()).await? {
+            Touched::Touched => self.hand_over(session, notification),
+            Touched::NoSession => Err(self.lost(session)),
         }
-        let (engine, session) = (self.arc(), Arc::clone(session));
-        self.spawn(async move {
-            // A notification has no answer to carry the error; the panic has been logged.
-            let handle = engine.handle(&session);
-            let _ = catch_panic(async { engine.backend.notify(handle, notification).await }).await;
-            if !engine.live.knows(&session.id()) {
-                // The session ended meanwhile; what the backend made for it must not stay.
-                engine.backend.closed(session.facts());
-            }
-        });
-        Ok(())
     }
 
     /// The client cancels a call of its own.
@@ -335,7 +341,7 @@ impl Engine {
     }
 
     pub fn is_draining(&self) -> bool {
-        self.draining.load(std::sync::atomic::Ordering::SeqCst)
+        self.admission.is_closed()
     }
 
     pub(crate) fn arc(&self) -> Arc<Self> {
@@ -347,4 +353,8 @@ impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Engine").field("node", &self.node).finish_non_exhaustive()
     }
+}
+
+fn too_late() -> ErrorObject {
+    ErrorObject::internal("deadline", "The server took too long to open the session.", true)
 }

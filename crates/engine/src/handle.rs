@@ -7,6 +7,7 @@ use steadfast_session::command::{GetState, PutState, StateGot, StatePut, Target}
 use steadfast_session::{Class, CloseReason, Facts, Limit, Value};
 use steadfast_store::{StoreError, StoreExt};
 
+use crate::asks::AskHandle;
 use crate::engine::Engine;
 use crate::live::LiveSession;
 use crate::refusal::Refusal;
@@ -51,9 +52,10 @@ impl SessionHandle {
         self.engine.append(&self.live(), Target::Standalone, class, payload)
     }
 
-    /// Sends a request that belongs to no call and waits for the client's answer.
-    pub async fn ask(&self, rest: Bytes) -> Result<Bytes, Refusal> {
-        self.engine.ask(&self.live(), Target::Standalone, rest).await
+    /// Sends a request that belongs to no call, and waits for the client's answer. `rest` is the request's JSON text from
+    /// `"method"` on.
+    pub fn ask(&self, rest: Bytes) -> AskHandle {
+        self.engine.ask(&self.live(), Target::Standalone, rest)
     }
 
     /// Reads one entry of session state.

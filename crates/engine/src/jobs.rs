@@ -7,7 +7,6 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::Poll;
 
 use bytes::Bytes;
@@ -90,16 +89,14 @@ impl Engine {
         S: Future<Output = ()> + Send,
     {
         let StartedJob { call, cursor, cancel, .. } = job;
-        let Some(call) = call.take() else { return };
+        let Some((call, counted)) = call.take() else { return };
         let engine = self.arc();
-        self.running.fetch_add(1, Ordering::AcqRel);
         self.spawn(async move {
             let done = unless_cancelled(catch_panic(work), &cancel, engine.options().wind_down).await;
             let done = done.filter(|_| !cancel.is_cancelled());
             settle(done.map(|answer| answer.and_then(|answer| answer))).await;
             engine.end_job(&call, cursor).await;
-            engine.running.fetch_sub(1, Ordering::AcqRel);
-            engine.call_ended.notify_waiters();
+            drop(counted);
         });
     }
 

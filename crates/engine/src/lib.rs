@@ -5,6 +5,7 @@
 //! spawns tasks.
 #![forbid(unsafe_code)]
 
+mod admission;
 mod asks;
 pub mod backend;
 mod begin;
@@ -20,14 +21,19 @@ mod handle;
 mod jobs;
 pub mod listener;
 mod live;
+mod notes;
+mod openings;
 pub mod options;
+mod reconcile;
 pub mod refusal;
+mod sessions;
 mod signals;
 mod stateless;
 mod sweeper;
 mod tail;
 mod tasks;
 
+pub use asks::AskHandle;
 pub use backend::{Backend, Incoming, Welcome};
 pub use calls::{BegunCall, CallHandle};
 pub use changes::{Change, ChangeFilter};
@@ -40,7 +46,7 @@ pub use handle::{SessionHandle, StateError};
 pub use jobs::{JobStatus, StartedJob};
 pub use listener::{SessionEvent, SessionEventKind};
 pub use live::LiveSession;
-pub use options::Options;
+pub use options::{AskOrder, Options};
 pub use refusal::Refusal;
 pub use stateless::ExchangeHandle;
 

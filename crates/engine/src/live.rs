@@ -1,80 +1,19 @@
-//! What this node is doing for which sessions, right now. An idle session is a name in a set.
+//! What this node is doing for a session, right now.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
-use steadfast_session::{AskNo, CallNo, ConnNo, Facts, SessionId, StreamNo, Time};
-use steadfast_store::sharded::{SessionMap, Sharded};
+use steadfast_session::command::Holdings;
+use steadfast_session::{CallNo, ConnNo, Facts, NodeId, SessionId, StreamNo, Time};
 use steadfast_wire::RequestId;
-use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
+use crate::asks::AskQueue;
+use crate::notes::Notes;
 use crate::tail::Tail;
-
-/// The sessions this node has served since it started, and the work it does for some of them.
-#[derive(Debug, Default)]
-pub(crate) struct LiveSessions {
-    shards: Sharded<SessionMap<Option<Arc<LiveSession>>>>,
-}
-
-/// How this node came to know a session.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Known {
-    Before,
-    FirstSeen,
-}
-
-impl LiveSessions {
-    pub(crate) fn get(&self, id: &SessionId) -> Option<Arc<LiveSession>> {
-        self.shards.of(id).get(id).cloned().flatten()
-    }
-
-    /// The session's live part, made if there is none.
-    pub(crate) fn enter(&self, facts: &Arc<Facts>) -> (Arc<LiveSession>, Known) {
-        let mut shard = self.shards.of(&facts.id);
-        let known = if shard.contains_key(&facts.id) { Known::Before } else { Known::FirstSeen };
-        let slot = shard.entry(facts.id).or_default();
-        let session = slot.get_or_insert_with(|| Arc::new(LiveSession::new(Arc::clone(facts))));
-        (Arc::clone(session), known)
-    }
-
-    /// Whether this node serves the session, or has and would again.
-    pub(crate) fn knows(&self, id: &SessionId) -> bool {
-        self.shards.of(id).contains_key(id)
-    }
-
-    /// Remembers a session that was opened here.
-    pub(crate) fn note(&self, id: SessionId) {
-        self.shards.of(&id).entry(id).or_default();
-    }
-
-    pub(crate) fn remove(&self, id: &SessionId) -> Option<Arc<LiveSession>> {
-        self.shards.of(id).remove(id).flatten()
-    }
-
-    /// Every session that has a live part.
-    pub(crate) fn all(&self) -> Vec<Arc<LiveSession>> {
-        self.shards.each().flat_map(|shard| shard.values().flatten().cloned().collect::<Vec<_>>()).collect()
-    }
-
-    /// Drops the live part of sessions for which nothing has been done since `before`, and keeps their names.
-    pub(crate) fn forget_unused(&self, before: Time) {
-        for mut shard in self.shards.each() {
-            for slot in shard.values_mut() {
-                // Nobody else holds it, so nobody is about to use it.
-                if slot
-                    .as_ref()
-                    .is_some_and(|live| Arc::strong_count(live) == 1 && live.is_unused_since(before))
-                {
-                    *slot = None;
-                }
-            }
-        }
-    }
-}
 
 /// What this node does for one session.
 #[derive(Debug)]
@@ -85,21 +24,29 @@ pub struct LiveSession {
     /// Something of the backend's, kept for as long as this is.
     keepsake: OnceLock<Arc<dyn Any + Send + Sync>>,
     work: Mutex<Work>,
+    asks: Mutex<AskQueue>,
+    /// Held while asks are taken from the queue and handed to the store, so that they keep their order. Signals of the
+    /// store come while it is held and never take it.
+    sending_asks: Mutex<()>,
+    notes: Mutex<Notes>,
+    /// The store may think that this node holds something of the session that it does not know of.
+    is_suspect: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Work {
     tails: BTreeMap<StreamNo, (ConnNo, Arc<Tail>)>,
     calls: BTreeMap<CallNo, Running>,
-    asks: BTreeMap<AskNo, oneshot::Sender<Bytes>>,
-    /// How many asks are being opened: the client may answer before they are known here.
-    asking: usize,
-    /// Answers to asks that are not known here yet; `None` for an ask that was withdrawn.
-    early_answers: BTreeMap<AskNo, Option<Bytes>>,
+    /// Answers that the store would not take, of calls that are therefore still in flight. They are offered again.
+    unsent: BTreeMap<CallNo, Bytes>,
     /// Streams that were written out, to be told to the store with the next command.
     delivered: Vec<StreamNo>,
     /// How many calls are being begun: the store may report on them before they are known here.
     beginning: usize,
+    /// How many connections are being attached.
+    attaching: usize,
+    /// How many of both were ever started.
+    started: u64,
     /// What was reported of calls and streams that are not known here yet.
     early: Early,
 }
@@ -115,6 +62,9 @@ struct Early {
 /// How many early reports are remembered. They are rare: somebody has to end a call while it is being begun.
 const MAX_EARLY: usize = 1024;
 
+/// How many streams that were written out are remembered until the store hears of them.
+const MAX_DELIVERED: usize = 4096;
+
 /// A call that runs here.
 #[derive(Clone, Debug)]
 pub(crate) struct Running {
@@ -127,9 +77,19 @@ pub(crate) struct Running {
 }
 
 impl LiveSession {
-    fn new(facts: Arc<Facts>) -> Self {
+    pub(crate) fn new(facts: Arc<Facts>) -> Self {
         let (tag, last_used) = (facts.id.tag(), AtomicU64::new(facts.opened_at.0));
-        Self { facts, tag, last_used, keepsake: OnceLock::new(), work: Mutex::default() }
+        Self {
+            facts,
+            tag,
+            last_used,
+            keepsake: OnceLock::new(),
+            work: Mutex::default(),
+            asks: Mutex::default(),
+            sending_asks: Mutex::default(),
+            notes: Mutex::default(),
+            is_suspect: AtomicBool::new(false),
+        }
     }
 
     pub fn id(&self) -> SessionId {
@@ -161,26 +121,33 @@ impl LiveSession {
         self.last_used.fetch_max(now.0, Ordering::Relaxed);
     }
 
-    fn is_unused_since(&self, before: Time) -> bool {
+    pub(crate) fn is_unused_since(&self, before: Time) -> bool {
         let work = self.work();
         self.last_used.load(Ordering::Relaxed) < before.0
             && work.tails.is_empty()
             && work.calls.is_empty()
-            && work.asks.is_empty()
-            && work.asking == 0
             && work.beginning == 0
+            && work.attaching == 0
+            && self.asks().is_empty()
+            && !self.is_suspect.load(Ordering::SeqCst)
     }
 
     /// Before a begin command goes to the store. Gives what the store should learn along the way.
     pub(crate) fn beginning(&self) -> Vec<StreamNo> {
         let mut work = self.work();
         work.beginning += 1;
+        work.started += 1;
         std::mem::take(&mut work.delivered)
     }
 
-    /// After a begin command that came to nothing.
-    pub(crate) fn not_begun(&self) {
-        self.work().begun_one();
+    /// After a begin command that came to nothing, or is not known to have come to anything. The store may not have heard
+    /// of what it should have learnt; hearing of it twice does no harm.
+    pub(crate) fn not_begun(&self, mut delivered: Vec<StreamNo>) {
+        let mut work = self.work();
+        work.begun_one();
+        delivered.append(&mut work.delivered);
+        delivered.truncate(MAX_DELIVERED);
+        work.delivered = delivered;
     }
 
     /// After a begin command that took effect.
@@ -206,8 +173,22 @@ impl LiveSession {
         work.begun_one();
     }
 
-    pub(crate) fn attach(&self, stream: StreamNo, connection: ConnNo, tail: &Arc<Tail>) {
+    /// Before an attach command goes to the store.
+    pub(crate) fn attaching(&self) {
         let mut work = self.work();
+        work.attaching += 1;
+        work.started += 1;
+    }
+
+    /// After an attach command that came to nothing, or is not known to have come to anything.
+    pub(crate) fn not_attached(&self) {
+        self.work().attaching -= 1;
+    }
+
+    /// After an attach command that took effect.
+    pub(crate) fn attached(&self, stream: StreamNo, connection: ConnNo, tail: &Arc<Tail>) {
+        let mut work = self.work();
+        work.attaching -= 1;
         // Attaching may be reported in another order than it happened; the newest connection stays.
         match work.tails.get(&stream) {
             Some((newer, _)) if *newer > connection => tail.supersede(*newer),
@@ -233,20 +214,50 @@ impl LiveSession {
         self.drop_tail(stream, connection);
         let mut work = self.work();
         // Bounded by what a session may have; beyond it the store forgets by time instead.
-        if work.delivered.len() < 4096 {
+        if work.delivered.len() < MAX_DELIVERED {
             work.delivered.push(stream);
         }
     }
 
+    /// A call was answered. Gives what was known of it.
     pub(crate) fn finished(&self, call: CallNo) -> Option<Running> {
-        self.work().calls.remove(&call)
+        let mut work = self.work();
+        work.unsent.remove(&call);
+        let running = work.calls.remove(&call);
+        drop(work);
+        self.asks().call_over(call);
+        running
+    }
+
+    /// Keeps an answer that the store does not take, to be offered again. The first one stays: its client may have it. Once
+    /// every call of a stream has come to this, its connection gets the answers from here.
+    pub(crate) fn keep_answer(&self, call: CallNo, answer: Bytes) {
+        let mut work = self.work();
+        let Some(stream) = work.calls.get(&call).map(|running| running.stream) else { return };
+        work.unsent.entry(call).or_insert(answer);
+        let mut of_stream = work.calls.iter().filter(|(_, running)| running.stream == stream);
+        let answers: Option<Vec<Bytes>> = of_stream.try_fold(Vec::new(), |mut all, (no, _)| {
+            all.push(work.unsent.get(no)?.clone());
+            Some(all)
+        });
+        if let (Some(answers), Some((_, tail))) = (answers, work.tails.get(&stream)) {
+            tail.deliver_unlogged(answers);
+        }
+    }
+
+    pub(crate) fn kept_answer(&self, call: CallNo) -> Option<Bytes> {
+        self.work().unsent.get(&call).cloned()
+    }
+
+    pub(crate) fn kept_answers(&self) -> Vec<(CallNo, Bytes)> {
+        self.work().unsent.iter().map(|(call, answer)| (*call, answer.clone())).collect()
     }
 
     pub(crate) fn overdue(&self, now: Time) -> Vec<(CallNo, Running)> {
         let work = self.work();
         work.calls
             .iter()
-            .filter(|(_, call)| call.deadline <= now)
+            .filter(|(no, call)| call.deadline <= now && !work.unsent.contains_key(no))
             .map(|(no, call)| (*no, call.clone()))
             .collect()
     }
@@ -272,50 +283,42 @@ impl LiveSession {
         }
     }
 
-    /// Before an ask goes to the store.
-    pub(crate) fn asking(&self) {
-        self.work().asking += 1;
+    /// Something was done of which this node does not know whether it happened.
+    pub(crate) fn suspect(&self) {
+        self.is_suspect.store(true, Ordering::SeqCst);
     }
 
-    /// After an ask that was not opened.
-    pub(crate) fn not_asked(&self) {
-        self.work().asked_one();
+    pub(crate) fn is_suspect(&self) -> bool {
+        self.is_suspect.load(Ordering::SeqCst)
     }
 
-    /// After an ask that was opened. The client may have been quicker.
-    pub(crate) fn asked(&self, ask: AskNo) -> oneshot::Receiver<Bytes> {
-        let (sender, receiver) = oneshot::channel();
-        let mut work = self.work();
-        match work.early_answers.remove(&ask) {
-            // The receiver is in our hands, so this cannot fail.
-            Some(Some(answer)) => drop(sender.send(answer)),
-            Some(None) => drop(sender),
-            None => drop(work.asks.insert(ask, sender)),
-        }
-        work.asked_one();
-        receiver
+    pub(crate) fn trust(&self) {
+        self.is_suspect.store(false, Ordering::SeqCst);
     }
 
-    /// Hands an answer to whoever waits for it here, now or in a moment.
-    pub(crate) fn answer(&self, ask: AskNo, answer: Bytes) {
-        let mut work = self.work();
-        match work.asks.remove(&ask) {
-            // The waiter may have given up this very moment; its deadline has told it so.
-            Some(waiter) => drop(waiter.send(answer)),
-            None if work.asking > 0 => drop(work.early_answers.insert(ask, Some(answer))),
-            None => {}
-        }
+    /// How much was ever started here that makes this node hold something; `None` while such a thing is under way.
+    pub(crate) fn settled(&self) -> Option<u64> {
+        let work = self.work();
+        let asks = self.asks().settled()?;
+        (work.beginning == 0 && work.attaching == 0).then_some(work.started + asks)
     }
 
-    pub(crate) fn is_awaited(&self, ask: AskNo) -> bool {
-        self.work().asks.contains_key(&ask)
+    /// Leaves what this node does not know of.
+    pub(crate) fn unknown_of(&self, held: Holdings) -> Holdings {
+        let Holdings::Held { mut calls, mut asks, mut connections } = held else { return held };
+        let work = self.work();
+        calls.retain(|(no, _)| !work.calls.contains_key(no));
+        connections.retain(|(stream, connection)| {
+            work.tails.get(stream).is_none_or(|(reader, _)| reader != connection)
+        });
+        drop(work);
+        let queue = self.asks();
+        asks.retain(|no| !queue.awaits(*no));
+        Holdings::Held { calls, asks, connections }
     }
 
-    pub(crate) fn stop_waiting(&self, ask: AskNo) {
-        self.work().asks.remove(&ask);
-    }
-
-    pub(crate) fn take_news(&self, news: &steadfast_store::News<'_>) {
+    /// Hands over what the store has committed. Gives whether asks that wait may have their turn now.
+    pub(crate) fn take_news(&self, news: &steadfast_store::News<'_>, node: NodeId) -> bool {
         let mut work = self.work();
         let work = &mut *work;
         for event in news.appended {
@@ -330,6 +333,7 @@ impl LiveSession {
             }
         }
         for (call, _) in news.stopped {
+            work.unsent.remove(call);
             match work.calls.remove(call) {
                 Some(running) => running.cancel.cancel(),
                 None => work.note_early(None, Some(*call)),
@@ -341,11 +345,29 @@ impl LiveSession {
                 None => work.note_early(Some(*stream), None),
             }
         }
-        for (ask, _) in news.withdrawn {
-            if work.asks.remove(ask).is_none() && work.asking > 0 {
-                work.early_answers.insert(*ask, None);
-            }
+        if news.stopped.is_empty() && news.withdrawn.is_empty() {
+            return false;
         }
+        let mut asks = self.asks();
+        for (call, _) in news.stopped {
+            asks.call_over(*call);
+        }
+        for (ask, _) in news.withdrawn.iter().filter(|(_, owner)| *owner == node) {
+            asks.withdrawn(*ask);
+        }
+        asks.has_waiting()
+    }
+
+    pub(crate) fn asks(&self) -> MutexGuard<'_, AskQueue> {
+        self.asks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn sending_asks(&self) -> MutexGuard<'_, ()> {
+        self.sending_asks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn notes(&self) -> MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn work(&self) -> MutexGuard<'_, Work> {
@@ -362,13 +384,6 @@ impl Work {
         self.early.stopped.extend(call);
         if self.early.touched.len() + self.early.stopped.len() > MAX_EARLY {
             self.early = Early { forgot_some: true, ..Early::default() };
-        }
-    }
-
-    fn asked_one(&mut self) {
-        self.asking -= 1;
-        if self.asking == 0 {
-            self.early_answers.clear();
         }
     }
 

@@ -23,8 +23,10 @@ impl Subscriber for Signals {
         let Some(engine) = self.0.upgrade() else { return };
         match signal {
             Signal::News(news) => {
-                if let Some(session) = engine.live.get(&news.session) {
-                    session.take_news(&news);
+                if let Some(session) = engine.live.get(&news.session)
+                    && session.take_news(&news, engine.node())
+                {
+                    engine.clone().spawn(async move { engine.send_asks(&session) });
                 }
             }
             Signal::Lifecycle { facts, event } => {

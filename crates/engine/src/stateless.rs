@@ -13,6 +13,7 @@ use steadfast_wire::rpc::ErrorObject;
 use steadfast_wire::{RequestId, listen};
 use tokio_util::sync::CancellationToken;
 
+use crate::admission::{Count, Counted};
 use crate::backend::Incoming;
 use crate::calls::{catch_panic, unless_cancelled};
 use crate::changes::{Change, ChangeFilter, Subscriptions};
@@ -95,16 +96,12 @@ struct Open {
 /// A place among the requests in flight, for as long as it is held. A drain waits for those that are no subscriptions.
 struct Place {
     engine: Arc<Engine>,
-    is_subscription: bool,
+    _counted: Option<Counted>,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         self.engine.stateless.taken.fetch_sub(1, Ordering::AcqRel);
-        if !self.is_subscription {
-            self.engine.running.fetch_sub(1, Ordering::AcqRel);
-            self.engine.call_ended.notify_waiters();
-        }
     }
 }
 
@@ -185,10 +182,8 @@ impl Engine {
         // Counted first and looked at afterwards: two that come at once cannot both have the last place, and a drain that
         // this does not see sees this.
         let taken = self.stateless.taken.fetch_add(1, Ordering::SeqCst);
-        if !is_subscription {
-            self.running.fetch_add(1, Ordering::SeqCst);
-        }
-        let place = Place { engine: self.arc(), is_subscription };
+        let counted = (!is_subscription).then(|| Count::one_more(&self.admission.calls));
+        let place = Place { engine: self.arc(), _counted: counted };
         if self.is_draining() {
             return Err(Refusal::Draining);
         }

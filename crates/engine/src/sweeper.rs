@@ -6,7 +6,9 @@ use steadfast_session::Time;
 use steadfast_store::StoreError;
 use steadfast_wire::rpc::ErrorObject;
 
+use crate::calls::guarded;
 use crate::engine::Engine;
+use crate::live::LiveSession;
 
 /// Sessions that one command to the store looks at.
 const BATCH: usize = 256;
@@ -21,18 +23,27 @@ impl Engine {
             loop {
                 ticks.tick().await;
                 let Some(engine) = engine.upgrade() else { return };
-                if let Err(error) = engine.sweep().await {
-                    tracing::warn!(%error, "the sweep has to wait for the store");
+                match guarded(engine.sweep()).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => tracing::warn!(%error, "the sweep has to wait for the store"),
+                    // What time demands has to be done all the same: the next sweep starts from the beginning.
+                    Err(panic) => tracing::error!(%panic, "a sweep panicked"),
                 }
             }
         });
     }
 
-    /// Ends what is over by now: calls past their deadline, sessions past their grace or idle time, streams past
+    /// Ends what is over by now: calls and asks past their deadline, sessions past their grace or idle time, streams past
     /// their retention, and whatever dead nodes left. The sweeper calls this; a test with its own clock may, too.
     pub async fn sweep(&self) -> Result<(), StoreError> {
         let now = self.now();
-        self.fail_overdue_calls(now).await;
+        let sessions = self.live.all();
+        self.openings.expire(now);
+        sessions.iter().for_each(|session| self.expire_asks(session, now));
+        self.fail_overdue_calls(&sessions, now).await;
+        self.offer_answers(&sessions).await;
+        self.reconcile_suspects(&sessions).await;
+        drop(sessions);
         while self.store().sweep(now, BATCH).await? >= BATCH {
             tokio::task::yield_now().await;
         }
@@ -42,17 +53,17 @@ impl Engine {
         Ok(())
     }
 
-    async fn fail_overdue_calls(&self, now: Time) {
+    async fn fail_overdue_calls(&self, sessions: &[Arc<LiveSession>], now: Time) {
         let error = ErrorObject::internal(
             "deadline",
             "The call took longer than the server allows. Whether it took effect is not known.",
             false,
         );
         self.fail_overdue_exchanges(now, &error);
-        for session in self.live.all() {
+        for session in sessions {
             for (no, call) in session.overdue(now) {
                 tracing::warn!(session = %session.id().short(), call = %no, "a call is past its deadline");
-                self.fail(&session, no, &call, &error).await;
+                self.fail_soon(session, no, &call, &error).await;
             }
         }
     }

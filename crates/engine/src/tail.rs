@@ -26,8 +26,10 @@ struct State {
     reader: ConnNo,
     /// The node wants the client to come back later, perhaps elsewhere.
     told_to_leave: bool,
-    /// An answer that the store would not take; delivered here, once, without an event id.
-    unlogged: Option<Bytes>,
+    /// All the answers that the stream still waits for and the store would not take: delivered from here, once, without
+    /// event ids, and with them the stream ends.
+    unlogged: Vec<Bytes>,
+    gave_unlogged: bool,
     waker: Option<Waker>,
 }
 
@@ -41,8 +43,8 @@ pub(crate) enum Look {
     /// The position lies before the tail: read the store.
     Behind,
     Ended,
-    /// An answer that is in no log.
-    Unlogged(Bytes),
+    /// The last answers, which are in no log.
+    Unlogged(Vec<Bytes>),
     Superseded,
     ToldToLeave,
     Nothing,
@@ -67,7 +69,8 @@ impl Tail {
             ended: false,
             reader,
             told_to_leave: false,
-            unlogged: None,
+            unlogged: Vec::new(),
+            gave_unlogged: false,
             waker: None,
         };
         Self { state: Mutex::new(state), max_bytes }
@@ -75,6 +78,12 @@ impl Tail {
 
     pub(crate) fn push(&self, seq: u64, payload: Bytes) {
         let mut state = self.lock();
+        if state.gave_unlogged {
+            // The reader has them.
+            return;
+        }
+        // The store takes answers again. What has not been delivered yet will come by way of the log.
+        state.unlogged.clear();
         state.bytes += payload.len();
         state.events.push_back((seq, payload));
         while state.bytes > self.max_bytes && state.events.len() > 1 {
@@ -107,10 +116,12 @@ impl Tail {
         state.wake();
     }
 
-    pub(crate) fn deliver_unlogged(&self, answer: Bytes) {
+    pub(crate) fn deliver_unlogged(&self, answers: Vec<Bytes>) {
         let mut state = self.lock();
-        state.unlogged = Some(answer);
-        state.wake();
+        if !state.ended {
+            state.unlogged = answers;
+            state.wake();
+        }
     }
 
     /// The tail can no longer be trusted to hold everything: the store has to be read first.
@@ -155,8 +166,10 @@ impl Tail {
         if through > after {
             return Look::Events { through };
         }
-        if let Some(answer) = state.unlogged.take() {
-            return Look::Unlogged(answer);
+        if !state.unlogged.is_empty() {
+            state.gave_unlogged = true;
+            state.ended = true;
+            return Look::Unlogged(std::mem::take(&mut state.unlogged));
         }
         if state.ended {
             return Look::Ended;

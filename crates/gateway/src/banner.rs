@@ -21,7 +21,7 @@ Point a client at it:
   Cursor        {{"mcpServers": {{"steadfast-demo": {{"url": "{url}"}}}}}}   (.cursor/mcp.json)
 
 Tools: countdown, chatter, notebook, fortune, council. Cut the connection in the middle of a countdown: nothing is lost.
-Ctrl-C stops it.
+Ctrl-C stops it in good order; once more, at once.
 "#,
         initialize = INITIALIZE,
     );

@@ -24,6 +24,7 @@ pub(crate) fn run(arguments: Serve) -> Result<(), Failure> {
 }
 
 async fn serve(arguments: Serve) -> Result<(), Failure> {
+    let mut signals = listen::Signals::listen();
     let store = match arguments.store {
         Some(store) => store,
         None => place::default_store()?,
@@ -43,8 +44,9 @@ async fn serve(arguments: Serve) -> Result<(), Failure> {
     banner::print(&url, &store);
     tracing::info!(%url, %store, "serving");
     let drained = async {
-        listen::asked_to_stop().await;
-        tracing::info!("stopping");
+        signals.next().await;
+        tracing::info!("stopping; asked once more, the process ends at once");
+        signals.exit_when_asked_again();
         server.drain(arguments.drain).await;
     };
     let service = listen::OnlyAt::new(PATH, server.service());

@@ -19,7 +19,7 @@ use tokio::sync::Semaphore;
 pub use tower_service::Service;
 
 pub use mount::OnlyAt;
-pub use stop::asked_to_stop;
+pub use stop::Signals;
 
 /// Bounds of an accept loop.
 #[derive(Clone, Debug)]

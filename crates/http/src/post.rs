@@ -8,7 +8,7 @@ use http::{Response, StatusCode};
 use http_body::Body as HttpBody;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use steadfast_engine::backend::response as response_message;
-use steadfast_engine::{Cursor, Incoming, LiveSession, OpenError, Principal};
+use steadfast_engine::{Cursor, Incoming, LiveSession, OpenError, Principal, Refusal};
 use steadfast_wire::envelope::{Body, Message, MessageKind};
 use steadfast_wire::{Revision, accept, params, stateless as envelope};
 
@@ -145,24 +145,26 @@ impl Endpoint {
         Ok(Taken::Calls { session, cursor, batch })
     }
 
-    /// Notifications and answers, in the order in which they came.
+    /// Notifications and answers, in the order in which they came. Answers that nobody waits for keep none of the others
+    /// from being taken; they are named in the end.
     async fn take_all(
         &self,
         session: &Arc<LiveSession>,
         post: &Post<'_>,
         messages: Vec<Message<'_>>,
     ) -> Result<(), Problem> {
+        let alone = messages.len() == 1;
+        let mut not_taken = Vec::new();
         for message in messages {
             match &message.kind {
                 MessageKind::Response(Some(id)) => {
                     let text = post.slice(message.text);
-                    self.engine.answer(session, id, text).await?;
+                    match self.engine.answer(session, id, text).await {
+                        Err(Refusal::UnknownAsk) if !alone => not_taken.push(Some(id.clone())),
+                        taken => taken?,
+                    }
                 }
-                MessageKind::Response(None) => {
-                    return Err(Problem::bad_request(
-                        "An error without an id answers no request of the server.",
-                    ));
-                }
+                MessageKind::Response(None) => not_taken.push(None),
                 MessageKind::Notification | MessageKind::Request(_) => {
                     if message.method == "notifications/cancelled"
                         && let Some(id) = message.params.and_then(params::cancelled_request)
@@ -173,7 +175,13 @@ impl Endpoint {
                 }
             }
         }
-        Ok(())
+        match (not_taken.is_empty(), alone) {
+            (true, _) => Ok(()),
+            (false, true) => {
+                Err(Problem::bad_request("An error without an id answers no request of the server."))
+            }
+            (false, false) => Err(Problem::answers_to_nothing(&not_taken)),
+        }
     }
 }
 

@@ -83,6 +83,18 @@ impl Problem {
         Self::bad_request("This request needs the Mcp-Session-Id header that `initialize` was answered with.")
     }
 
+    /// Some answers of a batch were not taken: each by its id, `None` for one that has none.
+    pub(crate) fn answers_to_nothing(ids: &[Option<RequestId>]) -> Self {
+        let short = |id: &RequestId| id.to_string().chars().take(64).collect::<String>();
+        let named =
+            |id: &Option<RequestId>| id.as_ref().map_or_else(|| "one without an id".to_owned(), short);
+        let named: Vec<String> = ids.iter().map(named).collect();
+        Self::bad_request(format!(
+            "No request of the server waits for an answer with these ids: {}. The others were taken.",
+            named.join(", ")
+        ))
+    }
+
     pub(crate) fn no_session() -> Self {
         let message = "There is no such session. Open a new one with `initialize`, without Mcp-Session-Id.";
         Self::invalid(StatusCode::NOT_FOUND, message)
@@ -183,12 +195,20 @@ impl From<Refusal> for Problem {
             Refusal::Gone => Self::bad_request(
                 "The stream of this Last-Event-ID is not kept any more. Send the request again.",
             ),
-            Refusal::UnknownAsk | Refusal::AskDeadline => Self::bad_request(text),
-            Refusal::OverLimit(Limit::Sessions | Limit::Exchanges) => Self::unavailable(text),
+            Refusal::UnknownAsk => Self::bad_request(format!(
+                "{text} It was answered or withdrawn before, or never asked in this session."
+            )),
+            // These are for whoever asks, and no client meets them.
+            Refusal::AskDeadline | Refusal::AskWithdrawn => Self::bad_request(text),
+            Refusal::OverLimit(Limit::Sessions | Limit::Exchanges | Limit::NotificationsInAll) => {
+                Self::unavailable(text)
+            }
             Refusal::OverLimit(_) => {
                 Self::invalid(StatusCode::TOO_MANY_REQUESTS, format!("{text} Try again later."))
                     .retry_after(1)
             }
+            // A balancer may find the right one.
+            Refusal::Elsewhere => Self::unavailable(format!("{text} Try again.")),
             Refusal::Draining => Self::unavailable(text),
             Refusal::Store(error) => {
                 tracing::warn!(%error, "a request is refused because of the store");

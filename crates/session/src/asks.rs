@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::changes::Changes;
-use crate::command::{Answered, AskOpened, OpenAsk, Target, Withdrawn};
+use crate::command::{Answer, Answered, AskOpened, OpenAsk, Target, Withdrawn};
 use crate::ids::{AskNo, Time};
 use crate::limits::{Limit, Rules};
 use crate::session::Session;
@@ -46,22 +46,33 @@ impl Session {
             return AskOpened::OverLimit(Limit::StreamBytes);
         };
         self.meta.next_ask += 1;
-        self.asks.insert(ask, Ask { call, stream, owner: command.owner });
+        self.asks.insert(ask, Ask { call, stream, seq, owner: command.owner });
         changes.meta = true;
         changes.asks.push(ask);
         AskOpened::Opened { ask, stream, seq }
     }
 
-    pub(crate) fn answer(&mut self, ask: AskNo, now: Time, rules: &Rules, changes: &mut Changes) -> Answered {
+    pub(crate) fn answer(
+        &mut self,
+        command: &Answer,
+        now: Time,
+        rules: &Rules,
+        changes: &mut Changes,
+    ) -> Answered {
         if !self.is_open() {
             return Answered::NoSession;
         }
         self.mark_active(now, rules, changes);
-        let Some(Ask { call, owner, .. }) = self.asks.remove(&ask) else {
-            return Answered::Unknown;
-        };
-        changes.asks.push(ask);
-        Answered::Answered { owner, call }
+        match self.asks.get(&command.ask) {
+            None => Answered::Unknown,
+            Some(Ask { owner, .. }) if *owner != command.node => Answered::Elsewhere { owner: *owner },
+            Some(Ask { call, .. }) => {
+                let call = *call;
+                self.asks.remove(&command.ask);
+                changes.asks.push(command.ask);
+                Answered::Answered { call }
+            }
+        }
     }
 
     pub(crate) fn withdraw(&mut self, ask: AskNo, rules: &Rules, changes: &mut Changes) -> Withdrawn {
@@ -75,7 +86,7 @@ impl Session {
             r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":"{}"}}}}"#,
             ask.wire_id()
         );
-        self.push(stream, Class::Ask, Bytes::from(payload), &rules.limits, changes);
+        self.push(stream, Class::Withdrawal, Bytes::from(payload), &rules.limits, changes);
         Withdrawn::Withdrawn
     }
 

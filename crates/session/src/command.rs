@@ -52,15 +52,13 @@ commands! {
     Deliver => Delivered,
     PutState => StatePut,
     GetState => StateGot,
+    Held => Holdings,
     Sweep => Swept,
 }
 
 /// Note that the client is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Touch {
-    /// It has sent `notifications/initialized`.
-    pub initialized: bool,
-}
+pub struct Touch;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Touched {
@@ -223,13 +221,18 @@ pub enum AskOpened {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub ask: AskNo,
+    /// Where the answer has come to.
+    pub node: NodeId,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answered {
     Answered {
-        owner: NodeId,
         call: Option<CallNo>,
+    },
+    /// The asker waits at another node. The ask is not taken: the answer would be lost.
+    Elsewhere {
+        owner: NodeId,
     },
     /// Never asked, answered before, or withdrawn.
     Unknown,
@@ -346,6 +349,19 @@ pub struct GetState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StateGot {
     Got(Option<Value>),
+    NoSession,
+}
+
+/// Say what a node holds of the session. It changes nothing: the node compares it with what it knows of, and lets go
+/// of the rest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    pub node: NodeId,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Holdings {
+    Held { calls: Vec<(CallNo, RequestId)>, asks: Vec<AskNo>, connections: Vec<(StreamNo, ConnNo)> },
     NoSession,
 }
 

@@ -2,11 +2,10 @@
 
 use crate::changes::Changes;
 use crate::command::Swept;
-use crate::ids::{StreamNo, Time};
+use crate::ids::Time;
 use crate::lifecycle::CloseReason;
 use crate::limits::Rules;
 use crate::session::Session;
-use crate::tables::StreamKind;
 
 impl Session {
     /// When the session ends if nothing more happens. Never while a call is in flight or a connection attached.
@@ -59,10 +58,5 @@ impl Session {
         {
             self.remove_stream(no, changes);
         }
-    }
-
-    /// Standalone streams, for tests and tools.
-    pub fn standalone_streams(&self) -> impl Iterator<Item = StreamNo> {
-        self.streams.iter().filter(|(_, stream)| stream.kind == StreamKind::Standalone).map(|(no, _)| *no)
     }
 }

@@ -11,10 +11,6 @@ impl Time {
     pub fn plus(self, span: std::time::Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)))
     }
-
-    pub fn since(self, earlier: Self) -> std::time::Duration {
-        std::time::Duration::from_millis(self.0.saturating_sub(earlier.0))
-    }
 }
 
 /// The id of a session: 192 random bits, chosen by the caller, sent as 32 characters.

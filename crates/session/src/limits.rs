@@ -19,7 +19,7 @@ pub struct Limits {
     pub sessions_per_principal: u64,
     /// Calls in flight in one session.
     pub calls: usize,
-    /// Asks in flight in one session.
+    /// Asks in flight in one session. Those beyond it wait for their turn.
     pub asks: usize,
     /// Streams of one session that are open or hold an answer that nobody has read.
     pub streams: usize,
@@ -90,6 +90,9 @@ pub enum Limit {
     SessionsPerPrincipal,
     Calls,
     Asks,
+    WaitingAsks,
+    Notifications,
+    NotificationsInAll,
     Streams,
     StandaloneStreams,
     StreamBytes,
@@ -106,6 +109,9 @@ impl fmt::Display for Limit {
             Self::SessionsPerPrincipal => "sessions_per_principal",
             Self::Calls => "calls",
             Self::Asks => "asks",
+            Self::WaitingAsks => "waiting_asks",
+            Self::Notifications => "notifications",
+            Self::NotificationsInAll => "notifications_in_all",
             Self::Streams => "streams",
             Self::StandaloneStreams => "standalone_streams",
             Self::StreamBytes => "stream_bytes",

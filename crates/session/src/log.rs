@@ -77,7 +77,8 @@ impl Session {
     }
 
     /// Appends to a stream. `None` if there is no room and the message can be refused; nothing is dropped for a
-    /// message that is not taken.
+    /// message that is not taken. When the whole session is short of room, finished streams that were written out
+    /// give way to anything but progress and log messages.
     pub(crate) fn push(
         &mut self,
         no: StreamNo,
@@ -86,11 +87,17 @@ impl Session {
         limits: &Limits,
         changes: &mut Changes,
     ) -> Option<u64> {
-        let stream = self.streams.get_mut(&no)?;
         let size = payload.len() as u64 + EVENT_OVERHEAD;
-        let room = room_for(size, stream, || self.asks.values().any(|ask| ask.stream == no), limits);
-        let fits = class >= Class::Ask
-            || room.as_ref().is_some_and(|room| self.bytes - room.freed + size <= limits.session_bytes);
+        // Progress and log messages make room for themselves in their own stream, and for nothing elsewhere.
+        let short =
+            |bytes: u64| if class == Class::Chatter { 0 } else { bytes.saturating_sub(limits.session_bytes) };
+        let spent = self.spent_room(short(self.bytes + size));
+        let left = self.bytes + size - spent.freed;
+        let stream = self.streams.get_mut(&no)?;
+        let is_open = |seq| self.asks.values().any(|ask| ask.stream == no && ask.seq == seq);
+        let room = room_for(size, stream, is_open, short(left), limits);
+        let fits = class >= Class::Withdrawal
+            || room.as_ref().is_some_and(|room| left - room.freed <= limits.session_bytes);
         if !fits && class != Class::Chatter {
             return None;
         }
@@ -109,6 +116,9 @@ impl Session {
             let size = u32::try_from(size).unwrap_or(u32::MAX);
             stream.entries.push_back(Entry { seq, class, size, payload: Some(payload.clone()) });
             changes.appended.push(Appended { stream: no, seq, class, payload });
+            for no in spent.victims {
+                self.remove_stream(StreamNo(no), changes);
+            }
         }
         // A progress or log message that does not fit is dropped like any other: its number is used up, so the
         // reader sees that something is missing.
@@ -155,6 +165,19 @@ impl Session {
         {
             self.remove_stream(no, changes);
         }
+    }
+
+    /// Which of them to remove, oldest first, so that so many bytes get free: as many as there are if that is not enough.
+    fn spent_room(&self, excess: u64) -> Room {
+        let mut room = Room::default();
+        for (_, no) in &self.spent {
+            if room.freed >= excess {
+                break;
+            }
+            room.freed += self.streams.get(no).map_or(0, |stream| stream.bytes);
+            room.victims.push(no.0);
+        }
+        room
     }
 
     pub(crate) fn remove_stream(&mut self, no: StreamNo, changes: &mut Changes) {
@@ -223,34 +246,46 @@ impl Stream {
 #[derive(Default)]
 struct Room {
     freed: u64,
-    /// Sequence numbers, oldest first.
+    /// Numbers of events or streams, in the order in which they go.
     victims: Vec<u64>,
 }
 
-/// What to drop so that a stream can hold `size` more bytes: the oldest progress and log messages; on a standalone
-/// stream also what has been written out and needs no answer, which nobody but a resuming client could miss. `None`
-/// if all of that is not enough.
-fn room_for(size: u64, stream: &Stream, asked: impl FnOnce() -> bool, limits: &Limits) -> Option<Room> {
-    let excess = (stream.bytes + size).saturating_sub(limits.stream_bytes);
+/// What to drop so that a stream can hold `size` more bytes: first requests that are not open any more, which nobody
+/// needs; then the oldest progress and log messages and withdrawals, and on a standalone stream what has been written
+/// out, which nobody but a resuming client could miss. `None` if all of that is not enough. Requests that are history
+/// give way to the needs of the whole session, too, as far as they go.
+fn room_for(
+    size: u64,
+    stream: &Stream,
+    is_open: impl Fn(u64) -> bool,
+    short_in_session: u64,
+    limits: &Limits,
+) -> Option<Room> {
+    let short_here = (stream.bytes + size).saturating_sub(limits.stream_bytes);
     let mut room = Room::default();
-    if excess == 0 {
+    if short_here == 0 && short_in_session == 0 {
         return Some(room);
     }
+    let history = |entry: &&Entry| entry.class == Class::Ask && !is_open(entry.seq);
+    room.take(stream.entries.iter().filter(history), short_here.max(short_in_session));
     let delivered = if stream.kind == StreamKind::Standalone { stream.delivered } else { 0 };
-    let asked = asked();
-    let droppable = |entry: &&Entry| match entry.class {
-        Class::Chatter => true,
+    let spare = |entry: &&Entry| match entry.class {
+        Class::Chatter | Class::Withdrawal => true,
         Class::Notice => entry.seq <= delivered,
-        // A request that was answered is history. While one is open on this stream, all are kept.
-        Class::Ask => entry.seq <= delivered && !asked,
-        Class::Response => false,
+        Class::Ask | Class::Response => false,
     };
-    for entry in stream.entries.iter().filter(droppable) {
-        room.freed += u64::from(entry.size);
-        room.victims.push(entry.seq);
-        if room.freed >= excess {
-            return Some(room);
+    room.take(stream.entries.iter().filter(spare), short_here);
+    (room.freed >= short_here).then_some(room)
+}
+
+impl Room {
+    /// As many as are needed, from the first on.
+    fn take<'a>(&mut self, mut entries: impl Iterator<Item = &'a Entry>, needed: u64) {
+        while self.freed < needed
+            && let Some(entry) = entries.next()
+        {
+            self.freed += u64::from(entry.size);
+            self.victims.push(entry.seq);
         }
     }
-    None
 }

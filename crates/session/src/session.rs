@@ -6,8 +6,8 @@ use std::sync::Arc;
 use steadfast_wire::RequestId;
 
 use crate::changes::Changes;
-use crate::command::{Closed, Command, Outcome, Touch, Touched};
-use crate::ids::{AskNo, CallNo, StreamNo, Time};
+use crate::command::{Closed, Command, Holdings, Outcome, Touched};
+use crate::ids::{AskNo, CallNo, NodeId, StreamNo, Time};
 use crate::lifecycle::{CloseReason, Lifecycle};
 use crate::limits::Rules;
 use crate::tables::{Ask, Call, Facts, Meta, Stream, Value};
@@ -79,7 +79,7 @@ impl Session {
     /// Applies one command. What it changed is added to `changes`.
     pub fn apply(&mut self, command: Command, now: Time, rules: &Rules, changes: &mut Changes) -> Outcome {
         match command {
-            Command::Touch(c) => Outcome::Touch(self.touch(&c, now, rules, changes)),
+            Command::Touch(_) => Outcome::Touch(self.touch(now, rules, changes)),
             Command::Close(c) => Outcome::Close(self.close(c.reason, now, rules, changes)),
             Command::Begin(c) => Outcome::Begin(self.begin(c, now, rules, changes)),
             Command::Append(c) => Outcome::Append(self.append(c, rules, changes)),
@@ -87,13 +87,14 @@ impl Session {
             Command::Cancel(c) => Outcome::Cancel(self.cancel(&c, now, rules, changes)),
             Command::FailNode(c) => Outcome::FailNode(self.fail_node(c.node, now, rules, changes)),
             Command::OpenAsk(c) => Outcome::OpenAsk(self.open_ask(&c, rules, changes)),
-            Command::Answer(c) => Outcome::Answer(self.answer(c.ask, now, rules, changes)),
+            Command::Answer(c) => Outcome::Answer(self.answer(&c, now, rules, changes)),
             Command::Withdraw(c) => Outcome::Withdraw(self.withdraw(c.ask, rules, changes)),
             Command::Attach(c) => Outcome::Attach(self.attach(&c, now, rules, changes)),
             Command::Detach(c) => Outcome::Detach(self.detach(&c, now, changes)),
             Command::Deliver(c) => Outcome::Deliver(self.deliver(&c, changes)),
             Command::PutState(c) => Outcome::PutState(self.put_state(c, rules, changes)),
             Command::GetState(c) => Outcome::GetState(self.get_state(&c)),
+            Command::Held(c) => Outcome::Held(self.held_by(c.node)),
             Command::Sweep(_) => Outcome::Sweep(self.sweep(now, rules, changes)),
         }
     }
@@ -136,13 +137,6 @@ impl Session {
         self.state_bytes
     }
 
-    /// Forgets the payloads of a stream's entries, for stores that keep them elsewhere.
-    pub fn shed_payloads(&mut self, stream: StreamNo) {
-        for entry in self.streams.get_mut(&stream).into_iter().flat_map(|stream| &mut stream.entries) {
-            entry.payload = None;
-        }
-    }
-
     /// Forgets the payload of an event, for stores that keep it elsewhere.
     pub fn shed_payload(&mut self, stream: StreamNo, seq: u64) {
         let Some(stream) = self.streams.get_mut(&stream) else { return };
@@ -151,16 +145,31 @@ impl Session {
         }
     }
 
-    fn touch(&mut self, command: &Touch, now: Time, rules: &Rules, changes: &mut Changes) -> Touched {
+    fn touch(&mut self, now: Time, rules: &Rules, changes: &mut Changes) -> Touched {
         if !self.is_open() {
             return Touched::NoSession;
         }
         self.mark_active(now, rules, changes);
-        if command.initialized && !self.meta.initialized {
-            self.meta.initialized = true;
-            changes.meta = true;
-        }
         Touched::Touched
+    }
+
+    fn held_by(&self, node: NodeId) -> Holdings {
+        if !self.is_open() {
+            return Holdings::NoSession;
+        }
+        let calls = self.calls.iter().filter(|(_, call)| call.owner == node);
+        let asks = self.asks.iter().filter(|(_, ask)| ask.owner == node);
+        // A connection to a stream that has ended keeps nobody busy.
+        let open = self.streams.iter().filter(|(_, stream)| stream.is_open());
+        let connections = open.filter_map(|(no, stream)| Some((*no, stream.attached?)));
+        Holdings::Held {
+            calls: calls.map(|(no, call)| (*no, call.id.clone())).collect(),
+            asks: asks.map(|(no, _)| *no).collect(),
+            connections: connections
+                .filter(|(_, (_, owner))| *owner == node)
+                .map(|(stream, (connection, _))| (stream, connection))
+                .collect(),
+        }
     }
 
     pub(crate) fn close(

@@ -22,8 +22,6 @@ pub struct Facts {
 /// What changes about a session as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
-    /// The client has sent `notifications/initialized`.
-    pub initialized: bool,
     pub last_active: Time,
     /// Set while the session waits for somebody to come back.
     pub detached_at: Option<Time>,
@@ -54,6 +52,8 @@ pub struct Ask {
     /// The call that caused it, if one did.
     pub call: Option<CallNo>,
     pub stream: StreamNo,
+    /// Its event there, which is kept for as long as the ask is open.
+    pub seq: u64,
     /// The node that waits for the answer.
     pub owner: NodeId,
 }
@@ -100,8 +100,10 @@ pub enum Class {
     Chatter,
     /// Other notifications: refused when there is no room. Dropped only from a standalone stream, once written out.
     Notice,
-    /// A server's request, or its withdrawal: bounded in number, always taken. Dropped only from a standalone stream,
-    /// once written out and while no request is open there.
+    /// Tells the client that a server's request is not open any more: always taken, dropped like progress.
+    Withdrawal,
+    /// A server's request: always taken, and kept while it is open. Open ones are bounded in number; after that they
+    /// are history and the first to go.
     Ask,
     /// An answer: always taken, never dropped while the session lives.
     Response,

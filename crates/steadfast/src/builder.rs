@@ -7,8 +7,8 @@ use http::request::Parts;
 use rmcp::ServerHandler;
 use steadfast_engine::listener::Listener;
 use steadfast_engine::{
-    Clock, Duplicates, Engine, Entropy, Limits, Options, Principal, Rules, SessionEvent, SystemClock,
-    SystemEntropy, Timing,
+    AskOrder, Clock, Duplicates, Engine, Entropy, Limits, Options, Principal, Rules, SessionEvent,
+    SystemClock, SystemEntropy, Timing,
 };
 use steadfast_http::{Config, Denied, Endpoint, Hosts, Origins, ResponseMode};
 use steadfast_store::{Store, StoreError};
@@ -157,6 +157,74 @@ impl<H: ServerHandler> Builder<H> {
         self
     }
 
+    /// How long the client may take to answer a request of the server, the wait for its turn included. After that the
+    /// handler gets an error, and the client is told that nobody waits.
+    pub fn ask_deadline(mut self, deadline: Duration) -> Self {
+        self.options.ask_deadline = deadline;
+        self
+    }
+
+    /// Whether a session's requests to the client go out together, up to the limit `asks`, or one at a time.
+    pub fn ask_order(mut self, order: AskOrder) -> Self {
+        self.options.ask_order = order;
+        self
+    }
+
+    /// How many requests to the client may wait for their turn in one session; more are refused with an error.
+    pub fn waiting_asks(mut self, asks: usize) -> Self {
+        self.options.waiting_asks = asks;
+        self
+    }
+
+    /// How many notifications of one client may wait for the handler; more are refused with 429.
+    pub fn notifications(mut self, notifications: usize) -> Self {
+        self.options.notifications = notifications;
+        self
+    }
+
+    /// How many notifications of all clients may wait for handlers; more are refused with 503.
+    pub fn notifications_in_all(mut self, notifications: usize) -> Self {
+        self.options.notifications_in_all = notifications;
+        self
+    }
+
+    /// How long the handler may work on one notification.
+    pub fn notification_deadline(mut self, deadline: Duration) -> Self {
+        self.options.notification_deadline = deadline;
+        self
+    }
+
+    /// How long an answer is offered to a store that does not take it before its client gets it unlogged. It is offered
+    /// to the store for as long as it takes.
+    pub fn finish_patience(mut self, patience: Duration) -> Self {
+        self.options.finish_patience = patience;
+        self
+    }
+
+    /// How many lifecycle events may wait for a listener; more are missed, and that is logged.
+    pub fn listener_backlog(mut self, events: usize) -> Self {
+        self.options.listener_backlog = events;
+        self
+    }
+
+    /// How much of each stream that is being read is kept at hand, so that its reader need not ask the store.
+    pub fn tail_bytes(mut self, bytes: usize) -> Self {
+        self.options.tail_bytes = bytes;
+        self
+    }
+
+    /// How often the server looks for what time has brought about: deadlines, sessions that are over, processes that died.
+    pub fn sweep_interval(mut self, interval: Duration) -> Self {
+        self.options.sweep_interval = interval;
+        self
+    }
+
+    /// How long what this process knows of a session is kept at hand while nothing happens.
+    pub fn forget_after(mut self, time: Duration) -> Self {
+        self.options.forget_after = time;
+        self
+    }
+
     /// How calls are answered.
     pub fn response(mut self, mode: ResponseMode) -> Self {
         self.config.response = mode;
@@ -251,7 +319,11 @@ impl<H: ServerHandler> Builder<H> {
     }
 
     /// Opens the store and starts the node.
-    pub async fn start(self) -> Result<Server, StartError> {
+    pub async fn start(mut self) -> Result<Server, StartError> {
+        if self.options.ask_order == AskOrder::Strict {
+            // The store sees to it that no two processes ask at once.
+            self.rules.limits.asks = self.rules.limits.asks.min(1);
+        }
         let store = match self.place {
             Place::Url(url) => url.open(self.rules, self.durability)?,
             Place::Given(store) => store,

@@ -22,8 +22,9 @@ pub use store_url::{Durability, StoreUrl, StoreUrlError};
 pub use tasks::{TaskContext, TaskError, TaskOptions, Tasks};
 
 pub use steadfast_engine::{
-    Clock, CloseReason, Duplicates, Entropy, Limits, ManualClock, Principal, Refusal, SessionEvent,
-    SessionEventKind, SessionId, SystemClock, SystemEntropy, Time, Timing,
+    AskOrder, Clock, CloseReason, Duplicates, Entropy, Facts, Limit, Limits, ManualClock, Principal, Refusal,
+    Rules, SessionEvent, SessionEventKind, SessionId, SystemClock, SystemEntropy, Time, Timing,
 };
 pub use steadfast_http::{Denied, Endpoint, Hosts, Origins, ResponseBody, ResponseMode};
 pub use steadfast_store as store;
+pub use steadfast_wire::{RequestId, Revision};

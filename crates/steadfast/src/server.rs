@@ -48,7 +48,7 @@ impl Server {
         self.engine().restore(session).await.map(Session::new)
     }
 
-    /// Does now what the passing of time demands. The server does this every second by itself; with a clock of
+    /// Does now what the passing of time demands. The server does this by itself, every second unless told otherwise; with a clock of
     /// your own, call it after moving the clock.
     pub async fn sweep(&self) -> Result<(), Refusal> {
         Ok(self.engine().sweep().await?)

@@ -8,6 +8,7 @@
 pub mod error;
 mod memory;
 pub mod reply;
+#[doc(hidden)]
 pub mod sharded;
 pub mod signal;
 #[cfg(feature = "sqlite")]

@@ -107,6 +107,7 @@ pub(crate) fn no_session(command: &Command) -> Outcome {
         Command::Deliver(_) => Outcome::Deliver(c::Delivered::NoSession),
         Command::PutState(_) => Outcome::PutState(c::StatePut::NoSession),
         Command::GetState(_) => Outcome::GetState(c::StateGot::NoSession),
+        Command::Held(_) => Outcome::Held(c::Holdings::NoSession),
         Command::Sweep(_) => Outcome::Sweep(c::Swept::Remove),
     }
 }

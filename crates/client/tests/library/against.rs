@@ -72,7 +72,7 @@ async fn every_revision_is_spoken() {
     let heard = async {
         while (host.count(|kind| *kind == Opened), host.count(|kind| matches!(kind, Closed { .. }))) != (3, 3)
         {
-            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+            tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
     within("three sessions to open and close", heard).await;

@@ -172,7 +172,7 @@ impl Bench {
     }
 
     pub(super) fn answer(&mut self, ask: AskNo) -> Answered {
-        self.run(Answer { ask })
+        self.run(Answer { ask, node: NODE })
     }
 
     pub(super) fn withdraw(&mut self, ask: AskNo) -> Withdrawn {
@@ -206,7 +206,7 @@ impl Bench {
     }
 
     pub(super) fn touch(&mut self) -> crate::command::Touched {
-        self.run(Touch { initialized: false })
+        self.run(Touch)
     }
 
     pub(super) fn close(&mut self) -> Closed {
@@ -267,7 +267,7 @@ impl Bench {
     /// Whether the session would end at some time if nothing more happened, in seconds from now.
     pub(super) fn ends_in(&self) -> Option<(u64, CloseReason)> {
         let (at, reason) = self.session.deadline(&self.rules)?;
-        Some((at.since(self.now).as_secs(), reason))
+        Some((seconds(self.now, at), reason))
     }
 }
 
@@ -288,4 +288,9 @@ fn in_short(payload: &[u8]) -> String {
     } else {
         text
     }
+}
+
+/// Whole seconds from one time to another.
+pub(super) fn seconds(from: Time, to: Time) -> u64 {
+    to.0.saturating_sub(from.0) / 1000
 }

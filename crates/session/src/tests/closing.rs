@@ -44,7 +44,7 @@ fn a_closed_session_answers_to_nothing_but_read_and_detach() {
     let post = bench.post("1");
     bench.close();
     bench.unchanged(|bench| {
-        assert_eq!(bench.run(Touch { initialized: true }), Touched::NoSession);
+        assert_eq!(bench.run(Touch), Touched::NoSession);
         assert_eq!(bench.close(), Closed::NoSession);
         assert_eq!(bench.begin("2"), Begun::NoSession);
         let append = |target| Append { target, class: Class::Response, payload: "x".into() };
@@ -54,7 +54,7 @@ fn a_closed_session_answers_to_nothing_but_read_and_detach() {
         assert_eq!(bench.run(Cancel { id: ids("1").remove(0) }), Cancelled::NoSession);
         assert_eq!(bench.fail(NODE), NodeFailed::NoSession);
         assert_eq!(bench.ask(Target::Standalone), AskOpened::NoSession);
-        assert_eq!(bench.run(Answer { ask: AskNo(0) }), Answered::NoSession);
+        assert_eq!(bench.run(Answer { ask: AskNo(0), node: NODE }), Answered::NoSession);
         assert_eq!(bench.withdraw(AskNo(0)), Withdrawn::NoSession);
         assert_eq!(bench.resume(post.stream, 0), Attached::NoSession);
         assert_eq!(bench.run(Attach { at: Position::Standalone, node: NODE }), Attached::NoSession);
@@ -77,13 +77,4 @@ fn closing_while_detached_says_only_closed() {
     bench.detach(stream, connection, 0);
     bench.close();
     assert_eq!(bench.lifecycle, [Lifecycle::Detached, Lifecycle::Closed(CloseReason::Deleted)]);
-}
-
-#[test]
-fn initialized_is_noted_once() {
-    let mut bench = Bench::new();
-    for (initialized, meta, expect) in [(false, false, false), (true, true, true), (true, false, true)] {
-        bench.run(Touch { initialized });
-        assert_eq!((bench.changes.meta, bench.session.meta().initialized), (meta, expect));
-    }
 }

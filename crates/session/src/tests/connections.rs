@@ -1,7 +1,7 @@
 //! A connection is a cursor: the newest wins, and losing one loses nothing.
 
-use super::bench::{Bench, NODE, OTHER};
-use crate::command::{Attach, Attached, Delivered, Detached, Position, Target};
+use super::bench::{Bench, NODE, OTHER, ids};
+use crate::command::{Attach, Attached, Delivered, Detached, Held, Holdings, Position, Target};
 use crate::{Class, ConnNo, Lifecycle, Limit, StreamNo};
 
 const FIRST: StreamNo = StreamNo::FIRST_STANDALONE;
@@ -252,4 +252,22 @@ fn a_dead_node_loses_its_connections_only() {
     assert_eq!(bench.detach(mine, connection, 0), Detached::Stale);
     bench.fail(OTHER);
     assert_eq!(bench.lifecycle, [Lifecycle::Detached]);
+}
+
+#[test]
+fn a_node_learns_what_it_holds() {
+    let mut bench = Bench::new();
+    let post = bench.post("1");
+    let ask = bench.asked(Target::Call(post.call));
+    let (get, connection, _) = bench.get();
+    let theirs = bench.run(Held { node: OTHER });
+    assert_eq!(theirs, Holdings::Held { calls: vec![], asks: vec![], connections: vec![] });
+    let mine = Holdings::Held {
+        calls: vec![(post.call, ids("1")[0].clone())],
+        asks: vec![ask],
+        connections: vec![(get, connection), (post.stream, post.connection)],
+    };
+    assert_eq!(bench.unchanged(|bench| bench.run(Held { node: NODE })), mine);
+    bench.close();
+    assert_eq!(bench.run(Held { node: NODE }), Holdings::NoSession);
 }

@@ -1,6 +1,6 @@
 //! What time does, and what it must not do.
 
-use super::bench::{Act, Bench, NODE};
+use super::bench::{Act, Bench, NODE, seconds};
 use crate::command::{Swept, Target};
 use crate::{CloseReason, Lifecycle, Read};
 
@@ -130,7 +130,7 @@ fn a_finished_stream_is_kept_for_its_retention() {
     let (a, b) = (bench.post("1"), bench.post("2"));
     bench.finish(b.call, "b");
     bench.wait(10).finish(a.call, "a");
-    let next = |bench: &Bench| bench.session.next_check(&bench.rules).map(|at| at.since(bench.now).as_secs());
+    let next = |bench: &Bench| bench.session.next_check(&bench.rules).map(|at| seconds(bench.now, at));
     assert_eq!(next(&bench), Some(20));
     bench.wait_ms(19_999).sweep();
     bench.check_log(b.stream, "1:b end");

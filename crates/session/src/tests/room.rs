@@ -14,11 +14,10 @@ fn read(room: u64) -> (Bench, ConnNo) {
     (bench, connection)
 }
 
-/// What an ask costs.
+/// What an ask costs that is open.
 fn ask_size(bench: &mut Bench) -> u64 {
     let before = bench.session.bytes();
-    let ask = bench.asked(Target::Standalone);
-    bench.answer(ask);
+    bench.asked(Target::Standalone);
     bench.session.bytes() - before
 }
 
@@ -72,26 +71,35 @@ fn asks_and_answers_go_on_for_ever_within_the_bound() {
 }
 
 #[test]
-fn asks_give_way_once_they_are_read_and_none_is_open() {
-    let (mut bench, connection) = read(4);
+fn an_ask_gives_way_when_it_is_over_even_if_another_is_open() {
+    let (mut bench, _) = read(5);
     let (a, b) = (bench.asked(Target::Standalone), bench.asked(Target::Standalone));
-    bench.answer(a);
-    bench.deliver(FIRST, connection, 2);
     let c = bench.asked(Target::Standalone);
     bench.check_log(FIRST, "1:ask-0 2:ask-1 3:ask-2");
-    assert!(bench.session.bytes() > 4 * ONE, "an ask is taken, room or not");
+    assert!(bench.session.bytes() > 5 * ONE, "an ask is taken, room or not");
     bench.answer(b);
-    bench.answer(c);
     bench.append(Target::Standalone, Class::Chatter, "x");
-    assert_eq!(bench.changes.dropped, [(FIRST, 1), (FIRST, 2)]);
-    bench.check_log(FIRST, "3:ask-2 4:x missing=2");
-    let d = bench.asked(Target::Standalone);
-    bench.check_log(FIRST, "3:ask-2 5:ask-3 missing=3");
-    bench.withdraw(d);
-    bench.check_log(FIRST, "3:ask-2 5:ask-3 6:withdrawn(ask-3) missing=3");
-    bench.deliver(FIRST, connection, 6);
+    assert_eq!(bench.changes.dropped, [(FIRST, 2)]);
+    bench.check_log(FIRST, "1:ask-0 3:ask-2 4:x missing=1");
+    bench.withdraw(a);
+    assert_eq!(bench.changes.dropped, [(FIRST, 1), (FIRST, 4)]);
+    bench.check_log(FIRST, "3:ask-2 5:withdrawn(ask-0) missing=3");
+    bench.answer(c);
     bench.append(Target::Standalone, Class::Response, "!");
-    bench.check_log(FIRST, "6:withdrawn(ask-3) 7:! missing=5");
+    bench.check_log(FIRST, "5:withdrawn(ask-0) 6:! missing=4");
+}
+
+#[test]
+fn asks_that_are_dropped_at_once_leave_nothing_behind_for_ever() {
+    for target in [Target::Standalone, Target::Call(crate::CallNo(0))] {
+        let mut bench = Bench::with(|rules| rules.limits.stream_bytes = 100 * ONE);
+        bench.post("1");
+        for _ in 0..5000 {
+            let ask = bench.asked(target);
+            bench.withdraw(ask);
+        }
+        assert!(bench.session.bytes() <= 100 * ONE, "nobody has read them, and nobody needs to");
+    }
 }
 
 #[test]
@@ -107,7 +115,7 @@ fn an_ask_on_another_stream_keeps_nothing_here() {
 }
 
 #[test]
-fn a_calls_stream_keeps_its_asks_and_notices_even_if_read() {
+fn a_calls_stream_keeps_its_notices_even_if_read_and_its_asks_while_open() {
     let mut bench = Bench::with(|rules| rules.limits.stream_bytes = 3 * ONE);
     let post = bench.post("1");
     let target = Target::Call(post.call);
@@ -116,11 +124,14 @@ fn a_calls_stream_keeps_its_asks_and_notices_even_if_read() {
     bench.deliver(post.stream, post.connection, 2);
     let ask = bench.asked(target);
     bench.check_log(post.stream, "2:A 3:ask-0 missing=1");
-    bench.answer(ask);
     bench.deliver(post.stream, post.connection, 3);
     assert_eq!(bench.append(target, Class::Notice, "B"), AppendOutcome::Full);
+    bench.answer(ask);
+    bench.say(target, "B");
+    bench.say(target, "C");
+    assert_eq!(bench.append(target, Class::Notice, "D"), AppendOutcome::Full);
     bench.finish(post.call, "!");
-    bench.check_log(post.stream, "2:A 3:ask-0 4:! missing=1 end");
+    bench.check_log(post.stream, "2:A 4:B 5:C 6:! missing=2 end");
 }
 
 #[test]
@@ -138,7 +149,7 @@ fn chatter_gives_way_to_answers_and_asks_all_or_nothing() {
     assert_eq!(bench.changes.dropped, [], "no room could have been made");
     bench.answer(AskNo(0));
     bench.finish(post.call, "?");
-    bench.check_log(post.stream, "2:b 3:c 4:! 5:ask-0 6:? missing=1 end");
+    bench.check_log(post.stream, "3:c 4:! 6:? missing=3 end");
 }
 
 #[test]
@@ -160,7 +171,7 @@ fn a_full_session_refuses_notices_and_drops_chatter_but_takes_the_rest() {
     let ask = bench.asked(Target::Call(b.call));
     bench.withdraw(ask);
     bench.finish(b.call, "!");
-    bench.check_log(b.stream, "1:B 3:ask-0 4:withdrawn(ask-0) 5:! missing=1 end");
+    bench.check_log(b.stream, "1:B 4:withdrawn(ask-0) 5:! missing=2 end");
     bench.check_log(a.stream, "1:A 2:c");
     assert_eq!(bench.begin("3"), Begun::OverLimit(Limit::SessionBytes));
 }
@@ -208,4 +219,53 @@ fn a_message_fits_to_the_byte() {
         let outcome = bench.append(Target::Standalone, Class::Notice, "A");
         assert_eq!(outcome != AppendOutcome::Full, taken, "{stream} {session}");
     }
+}
+
+#[test]
+fn what_was_read_to_its_end_does_not_keep_a_notice_out() {
+    let mut bench = Bench::with(|rules| rules.limits.session_bytes = 4 * ONE);
+    let spent: Vec<_> = ["1", "2", "3"].map(|id| bench.post(id)).to_vec();
+    for post in &spent {
+        bench.finish(post.call, "!");
+    }
+    bench.delivered = vec![spent[0].stream, spent[1].stream];
+    let busy = bench.post("4");
+    let target = Target::Call(busy.call);
+    bench.say(target, "A");
+    bench.append(target, Class::Chatter, "c");
+    assert_eq!(bench.changes.appended, [], "not for a message that can be spared");
+    bench.say(target, "B");
+    assert!(!bench.session.streams().contains_key(&spent[0].stream), "the oldest goes");
+    assert!(bench.session.streams().contains_key(&spent[1].stream), "and no more than is needed");
+    bench.say(target, "C");
+    let refused = bench.unchanged(|bench| bench.append(target, Class::Notice, "D"));
+    assert_eq!(refused, AppendOutcome::Full, "an answer that nobody has read stays");
+    bench.check_log(spent[2].stream, "1:! end");
+}
+
+#[test]
+fn nothing_that_was_read_goes_for_a_notice_that_is_refused() {
+    let mut bench = Bench::with(|rules| rules.limits.session_bytes = 2 * ONE);
+    let (a, b) = (bench.post("1"), bench.post("2"));
+    bench.finish(a.call, "!");
+    bench.delivered = vec![a.stream];
+    let c = bench.post("3");
+    bench.finish(b.call, "!");
+    let long = "x".repeat(2 * usize::try_from(ONE).unwrap());
+    let refused = bench.unchanged(|bench| bench.append(Target::Call(c.call), Class::Notice, &long));
+    assert_eq!(refused, AppendOutcome::Full);
+    bench.check_log(a.stream, "1:! end");
+}
+
+#[test]
+fn asks_that_are_over_make_room_in_a_full_session() {
+    let mut bench = Bench::with(|rules| rules.limits.session_bytes = 4 * ONE);
+    let post = bench.post("1");
+    let target = Target::Call(post.call);
+    let (a, _) = (bench.asked(target), bench.asked(target));
+    let refused = bench.unchanged(|bench| bench.append(target, Class::Notice, "A"));
+    assert_eq!(refused, AppendOutcome::Full);
+    bench.answer(a);
+    bench.say(target, "A");
+    bench.check_log(post.stream, "2:ask-1 3:A missing=1");
 }

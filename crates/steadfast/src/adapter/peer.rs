@@ -1,13 +1,14 @@
 //! Lines: what a handler's `Peer` is connected to.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use rmcp::model::{
     ClientJsonRpcMessage, ClientNotification, ClientRequest, InitializeRequestParams, JsonRpcMessage,
-    RequestId as RmcpId, ServerConfig, ServerJsonRpcMessage, ServerRequest, ServerResult,
+    JsonRpcNotification, RequestId as RmcpId, ServerConfig, ServerJsonRpcMessage, ServerNotification,
+    ServerRequest, ServerResult,
 };
 use rmcp::service::{
     NotificationContext, RequestContext, RoleServer, RunningService, Service, serve_directly,
@@ -129,7 +130,12 @@ pub(super) enum LineError {
 struct LineTransport {
     line: Line,
     inbox: Arc<Inbox>,
+    asks: Asks,
 }
+
+/// The asks that wait for an answer, by the ids that rmcp gave them and the client never sees. To drop an entry is to
+/// withdraw the ask. Their number is bounded by the engine.
+type Asks = Arc<Mutex<HashMap<RmcpId, oneshot::Sender<()>>>>;
 
 /// Messages for rmcp's loop: at most one notification and the answers to the asks that are open, whose number is
 /// bounded. A channel would do, but it allocates room for thirty-two messages, and most lines carry none.
@@ -163,26 +169,50 @@ impl LineTransport {
     /// The loop begins with `first`.
     fn new(line: Line, first: Option<ClientJsonRpcMessage>) -> Self {
         let inbox = Arc::new(Inbox { messages: Mutex::new(first.into_iter().collect()), ..Inbox::default() });
-        Self { line, inbox }
+        Self { line, inbox, asks: Asks::default() }
     }
 
-    /// Sends a request to the client; its answer will arrive in the inbox.
-    fn ask(&self, id: RmcpId, request: &ServerRequest) {
-        let (line, inbox, rest) = (self.line.clone(), Arc::clone(&self.inbox), outgoing::request(request));
-        tokio::spawn(async move {
-            let answer = match line {
-                Line::Call(call) => call.ask(rest).await.map_err(LineError::from),
-                Line::Session(session) => session.ask(rest).await.map_err(LineError::from),
-                // Stateless revisions have no requests to the client.
-                Line::Exchange(_) | Line::Nowhere => Err(LineError::LeadsNowhere),
+    /// Sends a request to the client, here and now. What this gives waits for the answer and puts it into the inbox; rmcp
+    /// runs it beside its loop and drops it with the line, which withdraws the ask.
+    fn ask(&self, id: RmcpId, request: &ServerRequest) -> Option<futures::Sent> {
+        let rest = outgoing::request(request);
+        let ask = match &self.line {
+            Line::Call(call) => call.ask(rest),
+            Line::Session(session) => session.ask(rest),
+            // Stateless revisions have no requests to the client.
+            Line::Exchange(_) | Line::Nowhere => return None,
+        };
+        let (withdraw, withdrawn) = oneshot::channel();
+        known(&self.asks).insert(id.clone(), withdraw);
+        let (asks, inbox) = (Arc::clone(&self.asks), Arc::clone(&self.inbox));
+        Some(Box::pin(async move {
+            let answer = tokio::select! {
+                biased;
+                answer = ask => answer,
+                // The handler has given up, and rmcp has told it so.
+                _ = withdrawn => return Ok(()),
             };
+            known(&asks).remove(&id);
             inbox.put(as_rmcp(id, answer));
-        });
+            Ok(())
+        }))
+    }
+
+    /// The handler does not want an answer any more. It knows the ask by rmcp's id, which means nothing to the client: the
+    /// engine tells the client, with the id that it knows.
+    fn withdraw(&self, id: Option<&RmcpId>) {
+        if let Some(id) = id {
+            known(&self.asks).remove(id);
+        }
     }
 }
 
+fn known(asks: &Asks) -> MutexGuard<'_, HashMap<RmcpId, oneshot::Sender<()>>> {
+    asks.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The client's answer under the id that rmcp gave the request.
-fn as_rmcp(id: RmcpId, answer: Result<Bytes, LineError>) -> ClientJsonRpcMessage {
+fn as_rmcp(id: RmcpId, answer: Result<Bytes, Refusal>) -> ClientJsonRpcMessage {
     let failed =
         |why: String| ClientJsonRpcMessage::error(ErrorData::internal_error(why, None), Some(id.clone()));
     match answer.map(|answer| serde_json::from_slice::<ClientJsonRpcMessage>(&answer)) {
@@ -203,6 +233,13 @@ impl Transport<RoleServer> for LineTransport {
     ) -> impl Future<Output = Result<(), LineError>> + Send + 'static {
         // Submitted here and not in the future, so that messages keep their order.
         let sent: Option<futures::Sent> = match message {
+            JsonRpcMessage::Notification(JsonRpcNotification {
+                notification: ServerNotification::CancelledNotification(cancelled),
+                ..
+            }) => {
+                self.withdraw(cancelled.params.request_id.as_ref());
+                Some(Box::pin(std::future::ready(Ok(()))))
+            }
             JsonRpcMessage::Notification(message) => {
                 let notification = message.notification;
                 let written = outgoing::notification;
@@ -221,10 +258,7 @@ impl Transport<RoleServer> for LineTransport {
                     Line::Nowhere => None,
                 }
             }
-            JsonRpcMessage::Request(message) => {
-                self.ask(message.id, &message.request);
-                Some(Box::pin(std::future::ready(Ok(()))))
-            }
+            JsonRpcMessage::Request(message) => self.ask(message.id, &message.request),
             // Answers do not come this way: the handler is called directly.
             JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => {
                 Some(Box::pin(std::future::ready(Ok(()))))

@@ -99,6 +99,10 @@ pub(crate) fn rows() -> Vec<Row> {
             .old()
             .body(r#"[{"jsonrpc":"2.0","error":{"code":1,"message":"m"}}]"#)
             .refused(400, -32600, "without an id"),
+        post("a batch of answers of which one has no id")
+            .old()
+            .body(format!(r#"[{{"jsonrpc":"2.0","error":{{"code":1,"message":"m"}}}},{RESULT}]"#))
+            .refused(400, -32600, "one without an id, "),
         post("a batch with a comma too many").old().body(format!("[{CALL},]")).refused(
             400,
             -32700,

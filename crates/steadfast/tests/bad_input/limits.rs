@@ -122,17 +122,24 @@ async fn standalone_streams(backing: Backing) {
 }
 
 async fn asks(backing: Backing) {
-    let host = limited(backing, Limits { asks: 1, ..Limits::default() }).await;
+    let host = Host::start(backing, |builder| {
+        builder.limits(Limits { asks: 1, ..Limits::default() }).waiting_asks(1)
+    })
+    .await;
     let session = Session::open(&host).await;
     let ask = |id: &str| session.tool(id, "ask", json!({"method": "roots/list"}));
     let mut first = ask("first").stream().await;
     assert_eq!(first.message().await["id"], "ask-0");
-    let second = ask("second").send().await;
-    assert_eq!(second.messages().len(), 1, "nothing was asked");
-    let error = second.answer()["error"]["message"].to_string();
-    assert!(error.contains("`asks`"), "{error}");
+    // One waits for its turn: what its call says later overtakes it. Another one is beyond the bound.
+    let mut second = session.tool("second", "ask_and_tell", json!({"n": 1})).stream().await;
+    assert_eq!(second.message().await["method"], "notifications/progress");
+    let third = ask("third").send().await;
+    assert_eq!(third.messages().len(), 1, "nothing was asked");
+    let error = third.answer()["error"]["message"].to_string();
+    assert!(error.contains("`waiting_asks`"), "{error}");
     assert_eq!(session.answer(&json!("ask-0"), json!({"roots": []})).await.status, 202);
     assert!(first.message().await["result"].is_object());
+    assert_eq!(second.message().await["id"], "ask-1");
 }
 
 async fn delivered_streams(backing: Backing) {

@@ -164,9 +164,9 @@ fn given_up() -> Vec<Row> {
         ask("a prompt that is not offered", "prompts/get", r#""name":"p","#)
             .set("mcp-name", "p")
             .refused_id("1", 404, -32601, "no "),
-        ask("a task that is not offered", "tasks/get", r#""taskId":"t","#)
+        ask("a task of a client that knows none", "tasks/get", r#""taskId":"t","#)
             .set("mcp-name", "t")
-            .refused_id("1", 404, -32601, "no "),
+            .refused_id("1", 400, -32021, "capability"),
         ask("a subscription to nothing", "subscriptions/listen", "").failed_plainly("1", -32602),
         ask("a subscription to a list", "subscriptions/listen", r#""notifications":[],"#)
             .failed_plainly("1", -32602),

@@ -56,7 +56,8 @@ async fn discovery_tells_what_is_served() {
     assert!(!versions.contains(&"2024-11-05"), "{versions:?}");
     assert_eq!(
         result["capabilities"],
-        json!({"logging": {}, "tools": {"listChanged": true}, "resources": {"subscribe": true, "listChanged": true}})
+        json!({"logging": {}, "tools": {"listChanged": true}, "resources": {"subscribe": true, "listChanged": true},
+               "extensions": {"io.modelcontextprotocol/tasks": {}}})
     );
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use steadfast::Builder;
 use steadfast::SessionEventKind::Detached;
 use steadfast::store::testing::{Fault, Faults, FaultyStore, Operation};
 use steadfast::store::{MemoryStore, SqliteOptions, SqliteStore, Store};
@@ -9,7 +10,7 @@ use steadfast_session::{Command, Rules};
 use tempfile::TempDir;
 
 use crate::support::session::said;
-use crate::support::{Backing, Host, Reply, Request, Session, Value, json, within};
+use crate::support::{Backing, Host, Reply, Request, Session, TestHandler, Value, json, within};
 
 crate::on_every_store!(
     a_call_that_is_not_begun_can_be_sent_again,
@@ -28,10 +29,17 @@ crate::on_every_store!(
 pub(crate) struct Faulty {
     pub(crate) host: Host,
     pub(crate) faults: Faults,
-    _directory: TempDir,
+    pub(crate) _directory: TempDir,
 }
 
 pub(crate) async fn faulty(backing: Backing) -> Faulty {
+    faulty_with(backing, |builder| builder).await
+}
+
+pub(crate) async fn faulty_with(
+    backing: Backing,
+    configure: impl Fn(Builder<TestHandler>) -> Builder<TestHandler> + Send + Sync + 'static,
+) -> Faulty {
     let directory = TempDir::new().unwrap();
     let (store, faults): (Arc<dyn Store>, Faults) = match backing {
         Backing::Memory => wrap(MemoryStore::new(Rules::default())),
@@ -40,7 +48,7 @@ pub(crate) async fn faulty(backing: Backing) -> Faulty {
             wrap(SqliteStore::open(&file, Rules::default(), SqliteOptions::default()).unwrap())
         }
     };
-    let host = Host::start(backing, move |builder| builder.custom_store(Arc::clone(&store))).await;
+    let host = Host::start(backing, move |builder| configure(builder.custom_store(Arc::clone(&store)))).await;
     Faulty { host, faults, _directory: directory }
 }
 
@@ -51,7 +59,7 @@ fn wrap(store: impl Store) -> (Arc<dyn Store>, Faults) {
 }
 
 /// Strikes the next commands of one kind, one after the other.
-fn strike(faults: &Faults, chosen: fn(&Command) -> bool, with: &[Fault]) {
+pub(crate) fn strike(faults: &Faults, chosen: fn(&Command) -> bool, with: &[Fault]) {
     for fault in with {
         let of_kind =
             move |operation: Operation<'_>| matches!(operation, Operation::Apply(_, c) if chosen(c));
@@ -59,7 +67,7 @@ fn strike(faults: &Faults, chosen: fn(&Command) -> bool, with: &[Fault]) {
     }
 }
 
-fn assert_try_again(reply: &Reply) {
+pub(crate) fn assert_try_again(reply: &Reply) {
     assert_eq!((reply.status, reply.header("retry-after")), (503, Some("1")), "{}", reply.text());
     assert_eq!(reply.json()["error"]["data"], json!({"reason": "unavailable", "retryable": true}));
 }

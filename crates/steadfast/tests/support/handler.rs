@@ -4,13 +4,16 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomNotification,
-    ListToolsResult, LoggingLevel, LoggingMessageNotificationParam, PaginatedRequestParams,
-    ProgressNotificationParam, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult,
-    ResourceContents, ResourceUpdatedNotification, ResourceUpdatedNotificationParam, ServerCapabilities,
-    ServerConfig, ServerNotification, ServerRequest, SubscriptionFilter, Tool,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ClientResult, ContentBlock, CustomNotification,
+    InitializeRequestParams, InitializeResult, ListToolsResult, LoggingLevel,
+    LoggingMessageNotificationParam, PaginatedRequestParams, ProgressNotificationParam,
+    ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ResourceContents,
+    ResourceUpdatedNotification, ResourceUpdatedNotificationParam, ServerCapabilities, ServerConfig,
+    ServerNotification, ServerRequest, SubscriptionFilter, Tool,
 };
-use rmcp::service::{NotificationContext, RequestContext, RoleServer, SubscriptionContext};
+use rmcp::service::{
+    NotificationContext, PeerRequestOptions, RequestContext, RequestHandle, RoleServer, SubscriptionContext,
+};
 use rmcp::{ErrorData, ServerHandler};
 use serde_json::{Map, Value, json};
 
@@ -126,6 +129,40 @@ impl TestHandler {
                     .map_err(|error| ErrorData::invalid_params(error.to_string(), None))?;
                 let answer = context.peer.send_request(request).await.map_err(failed)?;
                 serde_json::to_string(&answer).map_err(failed)
+            }
+            // Asks `n` times at once and says what was answered, in the order of asking.
+            "ask_many" => {
+                let said = ask_many(&context, number("n")).await;
+                self.gates.mark("asked many");
+                said
+            }
+            // Asks and sends progress, `n` times in turn, and does not wait in between.
+            "ask_and_tell" => {
+                let mut asked = Vec::new();
+                for step in 1..=number("n") {
+                    asked.push(sent(&context, &step.to_string()).await?);
+                    progress(&context, step).await;
+                }
+                let mut done = Ok("done".to_owned());
+                for ask in asked {
+                    done = ask.await_response().await.map_err(failed).and(done);
+                }
+                done
+            }
+            // Asks, gives up at the gate `name`, and goes on to the gate `then`.
+            "give_up" => {
+                let ask = sent(&context, "Which?").await?;
+                self.gates.pass(&text("name")).await;
+                ask.cancel(Some("not interested".to_owned())).await.map_err(failed)?;
+                self.gates.pass(&text("then")).await;
+                Ok("without an answer".to_owned())
+            }
+            // Asks and does not wait for the answer.
+            "ask_and_go" => {
+                let ask = sent(&context, "Which?").await?;
+                self.gates.pass(&text("name")).await;
+                drop(ask);
+                Ok("gone".to_owned())
             }
             // Says on a standalone stream that the resource `uri` has changed; waits at the gate `name` before,
             // if there is one.
@@ -274,6 +311,19 @@ impl ServerHandler for TestHandler {
         Ok(())
     }
 
+    /// A test that has marked `slow initialize` lets it wait at the gate `initialize`.
+    async fn initialize(
+        &self,
+        request: InitializeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<InitializeResult, ErrorData> {
+        if self.gates.count("slow initialize") > 0 {
+            self.gates.pass("initialize").await;
+        }
+        context.peer.set_peer_info(request.clone());
+        self.negotiate_initialize(&request)
+    }
+
     async fn call_tool(
         &self,
         request: CallToolRequestParams,
@@ -301,9 +351,22 @@ impl ServerHandler for TestHandler {
     async fn on_custom_notification(
         &self,
         notification: CustomNotification,
-        _context: NotificationContext<RoleServer>,
+        context: NotificationContext<RoleServer>,
     ) {
         self.gates.mark(&notification.method);
+        match notification.method.as_str() {
+            // Waits at the gate `pass`.
+            "notifications/slow" => self.gates.pass("pass").await,
+            // Asks the client, which belongs to no call.
+            "notifications/ask" => {
+                let said = match context.peer.send_request(question("Which?")).await {
+                    Ok(_) => "answered".to_owned(),
+                    Err(error) => error.to_string(),
+                };
+                self.gates.mark(&said);
+            }
+            _ => {}
+        }
     }
 }
 
@@ -314,6 +377,39 @@ impl Drop for MarkOnDrop {
     fn drop(&mut self) {
         self.0.mark(self.1);
     }
+}
+
+/// A question to the client's user.
+fn question(message: &str) -> ServerRequest {
+    let schema = serde_json::json!({"type": "object", "properties": {}});
+    let params = serde_json::json!({"mode": "form", "message": message, "requestedSchema": schema});
+    serde_json::from_value(serde_json::json!({"method": "elicitation/create", "params": params}))
+        .expect("a request")
+}
+
+/// Sends a question and leaves the answer to be waited for.
+async fn sent(
+    context: &RequestContext<RoleServer>,
+    message: &str,
+) -> Result<RequestHandle<RoleServer>, ErrorData> {
+    let options = PeerRequestOptions::no_options();
+    context.peer.send_cancellable_request(question(message), options).await.map_err(failed)
+}
+
+async fn ask_many(context: &RequestContext<RoleServer>, n: u64) -> Result<String, ErrorData> {
+    let mut asked = Vec::new();
+    for no in 0..n {
+        asked.push(sent(context, &no.to_string()).await?);
+    }
+    let mut said = Vec::new();
+    for ask in asked {
+        said.push(match ask.await_response().await {
+            Ok(ClientResult::ElicitResult(result)) => result.content.unwrap_or_default(),
+            Ok(other) => return Err(failed(format!("{other:?}"))),
+            Err(error) => Value::String(error.to_string()),
+        });
+    }
+    serde_json::to_string(&said).map_err(failed)
 }
 
 async fn progress(context: &RequestContext<RoleServer>, step: u64) {

@@ -134,6 +134,11 @@ impl Stream {
         self.event().await.message().expect("an event with a message")
     }
 
+    /// Nothing more has arrived so far.
+    pub(crate) async fn is_quiet(&mut self) -> bool {
+        tokio::time::timeout(std::time::Duration::ZERO, self.try_next()).await.is_err()
+    }
+
     /// Every frame up to the proper end of the stream.
     pub(crate) async fn rest(&mut self) -> Vec<Frame> {
         let mut frames = Vec::new();

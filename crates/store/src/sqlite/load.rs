@@ -101,17 +101,16 @@ pub(super) fn time(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<Time>> {
 
 fn meta(row: &Row<'_>) -> rusqlite::Result<(Meta, Option<Time>)> {
     let meta = Meta {
-        initialized: row.get(0)?,
-        last_active: row.get::<_, Col<_>>(1)?.0,
-        detached_at: time(row, 2)?,
-        closed: optional(row, 3)?.zip(time(row, 4)?),
-        next_call: number(row, 5)?,
-        next_stream: number(row, 6)?,
-        next_ask: number(row, 7)?,
-        next_connection: number(row, 8)?,
-        next_version: number(row, 9)?,
+        last_active: row.get::<_, Col<_>>(0)?.0,
+        detached_at: time(row, 1)?,
+        closed: optional(row, 2)?.zip(time(row, 3)?),
+        next_call: number(row, 4)?,
+        next_stream: number(row, 5)?,
+        next_ask: number(row, 6)?,
+        next_connection: number(row, 7)?,
+        next_version: number(row, 8)?,
     };
-    Ok((meta, time(row, 10)?))
+    Ok((meta, time(row, 9)?))
 }
 
 fn call(row: &Row<'_>) -> rusqlite::Result<(CallNo, Call)> {
@@ -129,7 +128,8 @@ fn ask(row: &Row<'_>) -> rusqlite::Result<(AskNo, Ask)> {
     let ask = Ask {
         call: optional(row, 1)?.map(CallNo),
         stream: StreamNo(number(row, 2)?),
-        owner: row.get::<_, Col<_>>(3)?.0,
+        seq: number(row, 3)?,
+        owner: row.get::<_, Col<_>>(4)?.0,
     };
     Ok((AskNo(number(row, 0)?), ask))
 }

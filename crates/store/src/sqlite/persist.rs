@@ -138,6 +138,7 @@ fn asks(sql: &mut WriterSql<'_>, slot: &Slot, dirty: &mut Dirty) -> rusqlite::Re
                 int(no.0),
                 ask.call.map(|call| int(call.0)),
                 int(ask.stream.0),
+                int(ask.seq),
                 int(ask.owner.0),
             ])?,
             None => sql.drop_ask.execute([slot.key, int(no.0)])?,
@@ -164,7 +165,6 @@ pub(super) fn meta(sql: &mut WriterSql<'_>, slot: &Slot) -> rusqlite::Result<()>
     let meta = slot.session.meta();
     sql.put_meta.execute(params![
         slot.key,
-        meta.initialized,
         instant(meta.last_active),
         meta.detached_at.map(instant),
         meta.closed.map(|(reason, _)| reason.as_str()),

@@ -20,7 +20,6 @@ CREATE TABLE session (
 -- What changes about the session as a whole.
 CREATE TABLE meta (
     session         INTEGER PRIMARY KEY,
-    initialized     INTEGER NOT NULL,
     last_active     INTEGER NOT NULL,
     detached_at     INTEGER,
     closed_reason   TEXT,
@@ -87,6 +86,7 @@ CREATE TABLE ask (
     no      INTEGER NOT NULL,
     call    INTEGER, -- NULL if no call caused it
     stream  INTEGER NOT NULL,
+    seq     INTEGER NOT NULL, -- its event there
     owner   INTEGER NOT NULL,
     PRIMARY KEY (session, no)
 ) STRICT, WITHOUT ROWID;

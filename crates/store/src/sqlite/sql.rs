@@ -32,12 +32,12 @@ statements! {
             FROM stream WHERE session = ?1 ORDER BY no";
         load_events = "SELECT stream, seq, class, size FROM event WHERE session = ?1 ORDER BY stream, seq";
         load_calls = "SELECT no, id, stream, owner, attempt, answer_only FROM call WHERE session = ?1";
-        load_asks = "SELECT no, call, stream, owner FROM ask WHERE session = ?1";
+        load_asks = "SELECT no, call, stream, seq, owner FROM ask WHERE session = ?1";
         load_state = "SELECT name, version, value FROM state WHERE session = ?1";
 
         add_session = "INSERT INTO session (id, principal, revision, initialize, opened_at)
             VALUES (?1, ?2, ?3, ?4, ?5)";
-        put_meta = "REPLACE INTO meta VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+        put_meta = "REPLACE INTO meta VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
         put_stream = "REPLACE INTO stream VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
         drop_streams = "DELETE FROM stream WHERE session = ?1 AND no BETWEEN ?2 AND ?3";
         add_event = "INSERT INTO event (session, stream, seq, class, size, payload)
@@ -46,7 +46,7 @@ statements! {
         drop_events_of_streams = "DELETE FROM event WHERE session = ?1 AND stream BETWEEN ?2 AND ?3";
         put_call = "REPLACE INTO call VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
         drop_call = "DELETE FROM call WHERE session = ?1 AND no = ?2";
-        put_ask = "REPLACE INTO ask VALUES (?1, ?2, ?3, ?4, ?5)";
+        put_ask = "REPLACE INTO ask VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
         drop_ask = "DELETE FROM ask WHERE session = ?1 AND no = ?2";
         put_state = "REPLACE INTO state (session, name, version, value) VALUES (?1, ?2, ?3, ?4)";
         drop_state = "DELETE FROM state WHERE session = ?1 AND name = ?2";
@@ -85,7 +85,7 @@ statements! {
     }
 }
 
-const META: &str = "SELECT initialized, last_active, detached_at, closed_reason, closed_at,
+const META: &str = "SELECT last_active, detached_at, closed_reason, closed_at,
     next_call, next_stream, next_ask, next_connection, next_version, check_at
     FROM meta WHERE session = ?1";
 

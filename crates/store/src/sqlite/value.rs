@@ -83,7 +83,7 @@ impl FromSql for Col<Class> {
     }
 }
 
-const CLASSES: [Class; 4] = [Class::Chatter, Class::Notice, Class::Ask, Class::Response];
+const CLASSES: [Class; 5] = [Class::Chatter, Class::Notice, Class::Withdrawal, Class::Ask, Class::Response];
 
 pub(super) const fn class_code(class: Class) -> i64 {
     match class {
@@ -91,6 +91,7 @@ pub(super) const fn class_code(class: Class) -> i64 {
         Class::Notice => 1,
         Class::Ask => 2,
         Class::Response => 3,
+        Class::Withdrawal => 4,
     }
 }
 

@@ -258,7 +258,8 @@ pub fn an_ask_is_answered_once<P: Place>() {
             };
             let opened = run(&*scene.stores[0], open).await;
             let AskOpened::Opened { ask, .. } = opened else { panic!("{opened:?}") };
-            let answer = |store: Arc<P::Store>, _| async move { run(&*store, Answer { ask }).await };
+            let answer =
+                |store: Arc<P::Store>, _| async move { run(&*store, Answer { ask, node: NODE }).await };
             let answers = scene.all(TASKS, answer).await;
             let taken = answers.iter().filter(|answer| matches!(answer, Answered::Answered { .. })).count();
             assert_eq!(taken, 1, "{answers:?}");

@@ -11,7 +11,7 @@ use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::sample::Index;
 use steadfast_session::command::{
     Answer, Append, Attach, Begin, Cancel, Close, Deliver, Detach, Duplicates, FailNode, Finish, GetState,
-    OpenAsk, Position, PutState, Target, Touch, Withdraw,
+    Held, OpenAsk, Position, PutState, Target, Touch, Withdraw,
 };
 use steadfast_session::{
     AskNo, CallNo, Class, CloseReason, Command, ConnNo, NodeId, Principal, Session, SessionId, Step, StreamNo,
@@ -50,7 +50,7 @@ pub enum Sent {
 /// A command, in picks.
 #[derive(Clone, Debug)]
 pub enum Act {
-    Touch { initialized: bool },
+    Touch,
     Begin { ids: Vec<RequestId>, owner: NodeId, isolate: bool, answer_only: bool, delivered: Vec<Index> },
     BeginAgain { call: Index },
     Append { call: Option<Index>, class: Class, size: usize },
@@ -58,7 +58,7 @@ pub enum Act {
     Cancel { id: RequestId },
     FailNode { node: NodeId },
     OpenAsk { call: Option<Index>, owner: NodeId, size: usize },
-    Answer { ask: Index },
+    Answer { ask: Index, node: NodeId },
     Withdraw { ask: Index },
     AttachAfter { stream: Index, seq: Index, node: NodeId },
     AttachStandalone { node: NodeId },
@@ -66,6 +66,7 @@ pub enum Act {
     Deliver { stream: Index, stale: bool, through: Index },
     PutState { name: u8, stale: bool, value: Option<usize> },
     GetState { name: u8 },
+    Held { node: NodeId },
     Close { reason: CloseReason },
 }
 
@@ -98,7 +99,7 @@ fn sent() -> impl Strategy<Value = Sent> {
 fn act() -> impl Strategy<Value = Act> {
     let index = any::<Index>;
     prop_oneof![
-        1 => any::<bool>().prop_map(|initialized| Act::Touch { initialized }),
+        1 => Just(Act::Touch),
         8 => (vec(id(), 1..=3), node(), any::<bool>(), any::<bool>(), vec(index(), 0..3)).prop_map(
             |(ids, owner, isolate, answer_only, delivered)| {
                 Act::Begin { ids, owner, isolate, answer_only, delivered }
@@ -113,7 +114,7 @@ fn act() -> impl Strategy<Value = Act> {
         1 => node().prop_map(|node| Act::FailNode { node }),
         3 => (option::of(index()), node(), 0..40usize)
             .prop_map(|(call, owner, size)| Act::OpenAsk { call, owner, size }),
-        2 => index().prop_map(|ask| Act::Answer { ask }),
+        4 => (index(), node()).prop_map(|(ask, node)| Act::Answer { ask, node }),
         1 => index().prop_map(|ask| Act::Withdraw { ask }),
         3 => (index(), index(), node())
             .prop_map(|(stream, seq, node)| Act::AttachAfter { stream, seq, node }),
@@ -125,6 +126,7 @@ fn act() -> impl Strategy<Value = Act> {
         6 => (0..3u8, weighted(0.25), option::of(0..30usize))
             .prop_map(|(name, stale, value)| Act::PutState { name, stale, value }),
         3 => (0..3u8).prop_map(|name| Act::GetState { name }),
+        1 => node().prop_map(|node| Act::Held { node }),
         1 => (0..4usize).prop_map(|i| Act::Close { reason: CloseReason::ALL[i] }),
     ]
 }
@@ -172,7 +174,7 @@ pub fn command(act: Act, session: Option<&Session>, attempt: u64) -> Command {
     let stream = |pick| picked(&streams, pick).unwrap_or(StreamNo(1));
     let target = |pick: Option<Index>| pick.map_or(Target::Standalone, |pick| Target::Call(call(pick)));
     match act {
-        Act::Touch { initialized } => Touch { initialized }.into_command(),
+        Act::Touch => Touch.into_command(),
         Act::Begin { ids, owner, isolate, answer_only, delivered } => {
             let duplicates = if isolate { Duplicates::Isolate } else { Duplicates::Reject };
             let delivered = delivered.into_iter().map(stream).collect();
@@ -190,7 +192,7 @@ pub fn command(act: Act, session: Option<&Session>, attempt: u64) -> Command {
         Act::OpenAsk { call, owner, size } => {
             OpenAsk { target: target(call), owner, rest: filler(attempt, size) }.into_command()
         }
-        Act::Answer { ask: pick } => Answer { ask: ask(pick) }.into_command(),
+        Act::Answer { ask: pick, node } => Answer { ask: ask(pick), node }.into_command(),
         Act::Withdraw { ask: pick } => Withdraw { ask: ask(pick) }.into_command(),
         Act::AttachAfter { stream: pick, seq, node } => {
             let stream = stream(pick);
@@ -209,6 +211,7 @@ pub fn command(act: Act, session: Option<&Session>, attempt: u64) -> Command {
         }
         Act::PutState { name, stale, value } => put_state(session, name, stale, value).into_command(),
         Act::GetState { name } => GetState { key: state_name(name) }.into_command(),
+        Act::Held { node } => Held { node }.into_command(),
         Act::Close { reason } => Close { reason }.into_command(),
     }
 }

@@ -22,12 +22,14 @@ fn check_corrupt(file: &Path, says: &str) {
 }
 
 #[test]
-fn a_newer_schema_is_refused() {
+fn another_schema_is_refused() {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("sessions.db");
     drop(open(&file));
-    Connection::open(&file).unwrap().pragma_update(None, "user_version", 2).unwrap();
-    check_corrupt(&file, "newer release");
+    for (version, says) in [(3, "newer release"), (1, "start with a new file")] {
+        Connection::open(&file).unwrap().pragma_update(None, "user_version", version).unwrap();
+        check_corrupt(&file, says);
+    }
 }
 
 #[test]

@@ -41,6 +41,7 @@ pub(super) struct CallStory {
 pub(super) struct AskStory {
     pub(super) call: Option<CallNo>,
     pub(super) stream: StreamNo,
+    pub(super) seq: u64,
     pub(super) owner: NodeId,
     pub(super) over: bool,
 }
@@ -223,6 +224,7 @@ impl History {
         let retention = self.rules.timing.retention;
         for (no, stream) in &mut self.streams {
             let gone = !session.streams().contains_key(no);
+            assert!(gone || !stream.gone, "stream {no} did not give way");
             if gone && !stream.gone {
                 let old = stream.ended.is_some_and(|ended| now >= ended.plus(retention));
                 match command {

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::history::{AskStory, CallStory, End, Expected, History, StreamStory};
 use crate::command::{
     Answered, Append, AppendOutcome, AskOpened, Attach, Attached, Begin, Begun, Cancelled, Closed, Deliver,
-    Delivered, Detach, Detached, Duplicates, Finished, NodeFailed, OpenAsk, Position, PutState, StateGot,
-    StatePut, Swept, Target, Touched, Withdrawn,
+    Delivered, Detach, Detached, Duplicates, Finished, Holdings, NodeFailed, OpenAsk, Position, PutState,
+    StateGot, StatePut, Swept, Target, Touched, Withdrawn,
 };
 use crate::{AskNo, CallNo, Class, CloseReason, Command, ConnNo, Lifecycle, Limit, NodeId};
 use crate::{Outcome, Session, StreamNo, Time};
@@ -37,7 +37,8 @@ impl History {
             | (Command::Attach(_), Outcome::Attach(Attached::NoSession))
             | (Command::Deliver(_), Outcome::Deliver(Delivered::NoSession))
             | (Command::PutState(_), Outcome::PutState(StatePut::NoSession))
-            | (Command::GetState(_), Outcome::GetState(StateGot::NoSession)) => assert!(!open),
+            | (Command::GetState(_), Outcome::GetState(StateGot::NoSession))
+            | (Command::Held(_), Outcome::Held(Holdings::NoSession)) => assert!(!open),
             _ if !open => panic!("a closed session did something"),
             (Command::Touch(_), Outcome::Touch(Touched::Touched)) => self.active = now,
             (Command::Close(c), Outcome::Close(Closed::Closed)) => self.close(c.reason, now, &mut expected),
@@ -70,10 +71,15 @@ impl History {
             (Command::OpenAsk(c), Outcome::OpenAsk(o)) => self.judge_ask(c, *o, &mut expected),
             (Command::Answer(c), Outcome::Answer(o)) => {
                 self.active = now;
-                let known = self.asks.get_mut(&c.ask).filter(|ask| !ask.over);
-                let answered = |ask: &AskStory| Answered::Answered { owner: ask.owner, call: ask.call };
-                assert_eq!(*o, known.as_deref().map_or(Answered::Unknown, answered));
-                known.into_iter().for_each(|ask| ask.over = true);
+                let expect = match self.asks.get_mut(&c.ask).filter(|ask| !ask.over) {
+                    None => Answered::Unknown,
+                    Some(ask) if ask.owner != c.node => Answered::Elsewhere { owner: ask.owner },
+                    Some(ask) => {
+                        ask.over = true;
+                        Answered::Answered { call: ask.call }
+                    }
+                };
+                assert_eq!(*o, expect);
             }
             (Command::Withdraw(c), Outcome::Withdraw(o)) => {
                 let known = self.asks.get(&c.ask).is_some_and(|ask| !ask.over);
@@ -86,6 +92,16 @@ impl History {
             (Command::GetState(c), Outcome::GetState(StateGot::Got(o))) => {
                 let got = o.as_ref().map(|value| (value.version, value.bytes.clone()));
                 assert_eq!(got.as_ref(), self.state.get(&c.key));
+            }
+            (Command::Held(c), Outcome::Held(Holdings::Held { calls, asks, connections })) => {
+                let mine = self.in_flight().filter(|(_, call)| call.owner == c.node);
+                assert_eq!(*calls, mine.map(|(no, call)| (no, call.id.clone())).collect::<Vec<_>>());
+                let mine = self.asks.iter().filter(|(_, ask)| !ask.over && ask.owner == c.node);
+                assert_eq!(*asks, mine.map(|(no, _)| *no).collect::<Vec<_>>());
+                let open = self.held().filter(|(_, stream)| stream.ended.is_none());
+                let read = open.filter_map(|(no, stream)| Some((no, stream.reader?)));
+                let mine = read.filter(|(_, (_, node))| *node == c.node).map(|(no, (conn, _))| (no, conn));
+                assert_eq!(*connections, mine.collect::<Vec<_>>());
             }
             (command, outcome) => panic!("{outcome:?} is no outcome of {command:?}"),
         }
@@ -218,7 +234,7 @@ impl History {
         if !self.streams.contains_key(&no) {
             self.standalone(no);
         }
-        let taken = self.victims(no, c.class, &c.payload, self.asked(no)).is_some();
+        let taken = self.room(no, c.class, &c.payload, &self.asked(no)).is_some();
         if taken || c.class == Class::Chatter {
             assert_eq!(o, AppendOutcome::Appended { stream: no, seq: self.streams[&no].last + 1 });
             expected.message = Some((no, c.class, c.payload.clone()));
@@ -237,13 +253,13 @@ impl History {
         } else if self.asks.values().filter(|ask| !ask.over).count() >= self.rules.limits.asks {
             assert_eq!(o, AskOpened::OverLimit(Limit::Asks));
         } else {
-            let AskOpened::Opened { ask, stream, .. } = o else { panic!("refused: {o:?}") };
+            let AskOpened::Opened { ask, stream, seq } = o else { panic!("refused: {o:?}") };
             assert_eq!(stream, self.route(c.target));
             assert!(self.asks.keys().all(|no| *no < ask));
             if !self.streams.contains_key(&stream) {
                 self.standalone(stream);
             }
-            self.asks.insert(ask, AskStory { call, stream, owner: c.owner, over: false });
+            self.asks.insert(ask, AskStory { call, stream, seq, owner: c.owner, over: false });
             expected.opened = Some(ask);
             let payload = format!(r#"{{"jsonrpc":"2.0","id":"{}","method":"ping"}}"#, ask.wire_id());
             expected.message = Some((stream, Class::Ask, payload.into()));

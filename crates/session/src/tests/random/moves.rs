@@ -7,14 +7,14 @@ use steadfast_wire::RequestId;
 use super::history::History;
 use crate::command::{
     Answer, Append, Attach, Begin, Cancel, Close, Deliver, Detach, Duplicates, FailNode, Finish, GetState,
-    OpenAsk, Position, PutState, Sweep, Target, Touch, Withdraw,
+    Held, OpenAsk, Position, PutState, Sweep, Target, Touch, Withdraw,
 };
 use crate::{AskNo, CallNo, Class, CloseReason, Command, ConnNo, NodeId, Session, StreamNo, Time};
 
 #[derive(Clone, Debug)]
 pub(super) enum Move {
     Wait(u64),
-    Touch(bool),
+    Touch,
     Close,
     Begin { ids: Vec<u8>, owner: u64, isolate: bool, answer_only: bool, delivered: Vec<u64> },
     BeginAgain,
@@ -23,7 +23,7 @@ pub(super) enum Move {
     Cancel(u8),
     FailNode(u64),
     OpenAsk { of_call: Option<u64>, owner: u64 },
-    Answer(u64),
+    Answer { ask: u64, node: u64 },
     Withdraw(u64),
     Get(u64),
     Resume { stream: u64, back: u64, node: u64 },
@@ -31,6 +31,7 @@ pub(super) enum Move {
     Deliver { which: usize, back: u64, stale: bool },
     Put { key: u8, right: bool, value: Option<usize> },
     Read(u8),
+    Held(u64),
     Sweep,
 }
 
@@ -49,7 +50,7 @@ pub(super) fn any_move() -> impl Strategy<Value = Move> {
     prop_oneof![
         5 => (0..25u64).prop_map(Move::Wait),
         1 => (0..90u64).prop_map(Move::Wait),
-        1 => any::<bool>().prop_map(Move::Touch),
+        1 => Just(Move::Touch),
         1 => prop::bool::weighted(0.3).prop_map(|close| if close { Move::Close } else { Move::Sweep }),
         12 => begin.prop_map(|(ids, owner, isolate, answer_only, delivered)| {
             Move::Begin { ids, owner, isolate, answer_only, delivered }
@@ -61,7 +62,7 @@ pub(super) fn any_move() -> impl Strategy<Value = Move> {
         4 => (0..6u8).prop_map(Move::Cancel),
         1 => node().prop_map(Move::FailNode),
         5 => (of_call(), node()).prop_map(|(of_call, owner)| Move::OpenAsk { of_call, owner }),
-        3 => recent().prop_map(Move::Answer),
+        5 => (recent(), node()).prop_map(|(ask, node)| Move::Answer { ask, node }),
         2 => recent().prop_map(Move::Withdraw),
         4 => node().prop_map(Move::Get),
         5 => (recent(), 0..4u64, node())
@@ -73,6 +74,7 @@ pub(super) fn any_move() -> impl Strategy<Value = Move> {
         3 => (0..3u8, prop::bool::weighted(0.8), prop::option::weighted(0.7, 0..9usize))
             .prop_map(|(key, right, value)| Move::Put { key, right, value }),
         1 => (0..3u8).prop_map(Move::Read),
+        1 => node().prop_map(Move::Held),
         4 => Just(Move::Sweep),
     ]
 }
@@ -112,7 +114,7 @@ impl Move {
                 now.0 += ms;
                 return None;
             }
-            Self::Touch(initialized) => Command::Touch(Touch { initialized }),
+            Self::Touch => Command::Touch(Touch),
             Self::Close => Command::Close(Close { reason: CloseReason::Deleted }),
             Self::Begin { ref ids, owner, isolate, answer_only, ref delivered } => Command::Begin(Begin {
                 ids: ids.iter().map(|no| id(*no)).collect(),
@@ -139,7 +141,9 @@ impl Move {
                 let rest = Bytes::from_static(br#""method":"ping"}"#);
                 Command::OpenAsk(OpenAsk { target: target(of_call), owner: NodeId(owner), rest })
             }
-            Self::Answer(back) => Command::Answer(Answer { ask: ask(back) }),
+            Self::Answer { ask: back, node } => {
+                Command::Answer(Answer { ask: ask(back), node: NodeId(node) })
+            }
             Self::Withdraw(back) => Command::Withdraw(Withdraw { ask: ask(back) }),
             Self::Get(node) => Command::Attach(Attach { at: Position::Standalone, node: NodeId(node) }),
             Self::Resume { stream: back, back: events, node } => {
@@ -163,6 +167,7 @@ impl Move {
                 Command::PutState(PutState { key: key(no), expected, value })
             }
             Self::Read(no) => Command::GetState(GetState { key: key(no) }),
+            Self::Held(node) => Command::Held(Held { node: NodeId(node) }),
             Self::Sweep => Command::Sweep(Sweep),
         })
     }

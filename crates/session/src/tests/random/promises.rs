@@ -16,6 +16,9 @@ impl History {
         let calls: Vec<_> = session.calls().iter().map(|(no, call)| (*no, &call.id, call.stream)).collect();
         let known: Vec<_> = self.in_flight().map(|(no, call)| (no, &call.id, call.stream)).collect();
         assert_eq!(calls, known);
+        for ask in session.asks().values() {
+            assert!(self.streams[&ask.stream].kept.contains(&ask.seq), "an open ask was dropped");
+        }
         let asks: Vec<_> = session.asks().iter().map(|(no, ask)| (*no, ask.call, ask.owner)).collect();
         let open = self.asks.iter().filter(|(_, ask)| !ask.over);
         assert_eq!(asks, open.map(|(no, ask)| (*no, ask.call, ask.owner)).collect::<Vec<_>>());
@@ -59,13 +62,14 @@ impl History {
         let limits = &self.rules.limits;
         assert!(session.calls().len() <= limits.calls);
         assert!(session.asks().len() <= limits.asks);
-        assert!(session.standalone_streams().count() <= limits.standalone_streams);
+        let standalone = session.streams().values().filter(|s| s.kind == StreamKind::Standalone);
+        assert!(standalone.count() <= limits.standalone_streams);
         let unread = self.held().filter(|(_, stream)| !stream.is_spent()).count();
         assert!(unread <= limits.streams + limits.standalone_streams);
         assert!(session.state().len() <= limits.state_entries);
         let mut whole = 0;
         for stream in session.streams().values() {
-            let refusable = stream.entries.iter().filter(|entry| entry.class < Class::Ask);
+            let refusable = stream.entries.iter().filter(|entry| entry.class < Class::Withdrawal);
             let bytes: u64 = refusable.map(|entry| u64::from(entry.size)).sum();
             assert!(bytes <= limits.stream_bytes);
             whole += bytes;

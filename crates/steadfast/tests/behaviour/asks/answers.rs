@@ -3,7 +3,9 @@
 use steadfast::SessionEventKind::Detached;
 
 use crate::support::session::said;
-use crate::support::{Backing, Host, Session, Stream, Value, json};
+use crate::support::{Backing, Host, Session, Value, json};
+
+use super::{accepted, asked, question, question_of};
 
 crate::on_every_store!(
     the_answer_reaches_the_handler,
@@ -13,24 +15,8 @@ crate::on_every_store!(
     asks_at_once_do_not_mix,
     an_ask_waits_for_a_client_that_comes_back,
     an_ask_ends_with_its_call,
+    a_batch_of_answers_is_taken_as_far_as_it_goes,
 );
-
-fn question() -> Value {
-    json!({"method": "elicitation/create", "params": {
-        "mode": "form", "message": "Which?", "requestedSchema": {"type": "object", "properties": {}},
-    }})
-}
-
-fn accepted(text: &str) -> Value {
-    json!({"action": "accept", "content": {"text": text}})
-}
-
-/// The id of the ask that comes next on a stream.
-async fn asked(stream: &mut Stream) -> Value {
-    let ask = stream.message().await;
-    assert_eq!((&ask["method"], &ask["params"]["message"]), (&json!("elicitation/create"), &json!("Which?")));
-    ask["id"].clone()
-}
 
 async fn the_answer_reaches_the_handler(backing: Backing) {
     let host = Host::plain(backing).await;
@@ -134,4 +120,24 @@ async fn an_ask_ends_with_its_call(backing: Backing) {
         [json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": ask}})]
     );
     assert_eq!(session.answer(&ask, accepted("too late")).await.refusal(), (400, -32600));
+}
+
+async fn a_batch_of_answers_is_taken_as_far_as_it_goes(backing: Backing) {
+    let host = Host::plain(backing).await;
+    let session = Session::at(&host, "2025-03-26").await;
+    let mut stream = session.tool(1, "ask_many", json!({"n": 3})).stream().await;
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        ids.push(question_of(&stream.message().await).0);
+    }
+    let answer = |id: &Value| json!({"jsonrpc": "2.0", "id": id, "result": accepted("taken")});
+    let all = [answer(&json!("ask-9")), answer(&ids[0]), answer(&ids[0]), answer(&json!(7)), answer(&ids[1])];
+    let reply = session.post(&json!(all)).send().await;
+    assert_eq!(reply.refusal(), (400, -32600));
+    assert_eq!(
+        reply.json()["error"]["message"],
+        "No request of the server waits for an answer with these ids: \"ask-9\", \"ask-0\", 7. The others were taken."
+    );
+    assert_eq!(session.post(&json!([answer(&ids[2])])).send().await.status, 202);
+    assert_eq!(said(&stream.message().await).matches("taken").count(), 3);
 }

@@ -1,0 +1,96 @@
+//! Notifications of the client: those of one session reach the backend in order, one at a time.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use steadfast_session::Limit;
+
+use crate::backend::Incoming;
+use crate::calls::catch_panic;
+use crate::engine::Engine;
+use crate::live::LiveSession;
+use crate::refusal::Refusal;
+
+/// What the backend has not had yet of one session's notifications.
+#[derive(Debug, Default)]
+pub(crate) struct Notes {
+    waiting: VecDeque<Waiting>,
+    /// Somebody hands them over.
+    is_served: bool,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    notification: Incoming,
+    /// Given back when it is done with.
+    _place: Place,
+}
+
+/// A place among the notifications of all sessions.
+#[derive(Debug)]
+struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Engine {
+    pub(crate) fn hand_over(
+        &self,
+        session: &Arc<LiveSession>,
+        notification: Incoming,
+    ) -> Result<(), Refusal> {
+        let place = self.place_for_notification()?;
+        let mut notes = session.notes();
+        if notes.waiting.len() >= self.options().notifications {
+            return Err(Refusal::OverLimit(Limit::Notifications));
+        }
+        notes.waiting.push_back(Waiting { notification, _place: place });
+        let is_served = std::mem::replace(&mut notes.is_served, true);
+        drop(notes);
+        if !is_served {
+            let (engine, session) = (self.arc(), Arc::clone(session));
+            self.spawn(async move { engine.serve_notifications(&session).await });
+        }
+        Ok(())
+    }
+
+    fn place_for_notification(&self) -> Result<Place, Refusal> {
+        let place = Place(Arc::clone(&self.notifications));
+        if self.notifications.fetch_add(1, Ordering::AcqRel) >= self.options().notifications_in_all {
+            return Err(Refusal::OverLimit(Limit::NotificationsInAll));
+        }
+        Ok(place)
+    }
+
+    async fn serve_notifications(&self, session: &Arc<LiveSession>) {
+        loop {
+            let next = {
+                let mut notes = session.notes();
+                let next = notes.waiting.pop_front();
+                notes.is_served = next.is_some();
+                next
+            };
+            let Some(Waiting { notification, _place }) = next else { return };
+            self.serve_notification(session, notification).await;
+        }
+    }
+
+    async fn serve_notification(&self, session: &Arc<LiveSession>, notification: Incoming) {
+        let handle = self.handle(session);
+        let method = notification.method.clone();
+        let work = catch_panic(async { self.backend().notify(handle, notification).await });
+        // A notification has no answer to carry the error; a panic has been logged.
+        if tokio::time::timeout(self.options().notification_deadline, work).await.is_err() {
+            tracing::warn!(session = %session.id().short(), method, "the handler takes too long for a notification");
+        }
+        if !self.live.knows(&session.id()) {
+            // The session ended meanwhile; what the backend made for it must not stay.
+            self.backend().closed(session.facts());
+            session.notes().waiting.clear();
+        }
+    }
+}

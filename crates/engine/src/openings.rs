@@ -1,0 +1,60 @@
+//! Sessions that are being opened: the backend has until a deadline, by the engine's own clock.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use steadfast_session::Time;
+use tokio::sync::oneshot;
+
+/// One entry for each `initialize` that waits for the backend, by deadline.
+#[derive(Debug, Default)]
+pub(crate) struct Openings(Mutex<Waits>);
+
+#[derive(Debug, Default)]
+struct Waits {
+    by_deadline: BTreeMap<(Time, u64), oneshot::Sender<()>>,
+    next: u64,
+}
+
+impl Openings {
+    /// Does the work; `None` if it is not done by the deadline.
+    pub(crate) async fn within<T>(&self, deadline: Time, work: impl Future<Output = T>) -> Option<T> {
+        let (over, is_over) = oneshot::channel();
+        let key = {
+            let mut waits = self.waits();
+            waits.next += 1;
+            let key = (deadline, waits.next);
+            waits.by_deadline.insert(key, over);
+            key
+        };
+        let _entry = Entry(self, key);
+        tokio::select! {
+            biased;
+            done = work => Some(done),
+            // Told, or dropped: either way nobody waits for longer.
+            _ = is_over => None,
+        }
+    }
+
+    pub(crate) fn expire(&self, now: Time) {
+        let mut waits = self.waits();
+        while let Some(entry) = waits.by_deadline.first_entry()
+            && entry.key().0 <= now
+        {
+            drop(entry.remove());
+        }
+    }
+
+    fn waits(&self) -> MutexGuard<'_, Waits> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Entry<'a>(&'a Openings, (Time, u64));
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        self.0.waits().by_deadline.remove(&self.1);
+    }
+}

@@ -1,0 +1,59 @@
+//! Letting go of what the store thinks this node holds and nobody here knows of.
+//!
+//! Such rows are left by commands whose outcome stayed unknown: an attached connection that no response reads, an ask
+//! without an asker, a call that was never started. Their session would count as busy for ever. Whoever meets such an
+//! outcome marks the session, and the sweeper looks at marked sessions only, so that the others cost nothing.
+
+use std::sync::Arc;
+
+use steadfast_session::CallNo;
+use steadfast_session::command::{Detach, Finish, Held, Holdings, Withdraw};
+use steadfast_store::{StoreError, StoreExt};
+use steadfast_wire::RequestId;
+use steadfast_wire::rpc::ErrorObject;
+
+use crate::engine::Engine;
+use crate::live::LiveSession;
+
+/// Sessions that one sweep looks at.
+const BATCH: usize = 64;
+
+impl Engine {
+    pub(crate) async fn reconcile_suspects(&self, sessions: &[Arc<LiveSession>]) {
+        for session in sessions.iter().filter(|session| session.is_suspect()).take(BATCH) {
+            if let Err(error) = self.reconcile(session).await {
+                session.suspect();
+                tracing::debug!(session = %session.id().short(), %error, "the store cannot be compared with yet");
+            }
+        }
+    }
+
+    async fn reconcile(&self, session: &Arc<LiveSession>) -> Result<(), StoreError> {
+        // What is being begun, attached or asked is in the store before it is known here: then look another time.
+        let Some(before) = session.settled() else { return Ok(()) };
+        session.trust();
+        let held = self.store().run(session.id(), Held { node: self.node() }, self.now()).await?;
+        if session.settled() != Some(before) {
+            session.suspect();
+            return Ok(());
+        }
+        let Holdings::Held { calls, asks, connections } = session.unknown_of(held) else { return Ok(()) };
+        for (no, id) in calls {
+            self.store().run(session.id(), not_started(no, &id), self.now()).await?;
+        }
+        for ask in asks {
+            self.store().run(session.id(), Withdraw { ask }, self.now()).await?;
+        }
+        for (stream, connection) in connections {
+            // Nobody knows what was written to it.
+            self.store().run(session.id(), Detach { stream, connection, through: 0 }, self.now()).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Ends a call that may have begun and was never run.
+pub(crate) fn not_started(call: CallNo, id: &RequestId) -> Finish {
+    let error = ErrorObject::internal("not_started", "The call was not started.", true);
+    Finish { call, payload: error.to_message(Some(id)).into() }
+}

@@ -1,0 +1,165 @@
+//! The real binary in a process of its own, and a client that sees every byte.
+#![allow(dead_code, reason = "each test binary uses a part of this")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+/// The binary, serving the demo on a port of its own choice.
+pub(crate) struct Server {
+    process: Child,
+    address: SocketAddr,
+}
+
+impl Server {
+    pub(crate) fn start(file: &Path) -> Self {
+        Self::start_with(&["--store", &format!("sqlite:{}", file.display())])
+    }
+
+    pub(crate) fn start_with(arguments: &[&str]) -> Self {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_steadfast"))
+            .args(["serve", "--demo", "--listen", "127.0.0.1:0"])
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary starts");
+        let mut lines = BufReader::new(process.stdout.take().expect("a pipe")).lines();
+        let address = lines.find_map(|line| {
+            let line = line.expect("lines of text");
+            line.split("http://").nth(1)?.split('/').next()?.parse().ok()
+        });
+        // What it prints after its address is for people; it must be able to print it.
+        std::thread::spawn(move || lines.count());
+        Self { process, address: address.expect("the banner names the address") }
+    }
+
+    pub(crate) fn open_session(&self) -> String {
+        let initialize = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+            "protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}, "sampling": {}},
+            "clientInfo": {"name": "test", "version": "1"},
+        }});
+        let reply = self.post(None, &initialize).read_to_end();
+        let id = reply.lines().find_map(|line| line.strip_prefix("mcp-session-id: "));
+        id.expect("a session id").to_owned()
+    }
+
+    pub(crate) fn post(&self, session: Option<&str>, message: &Value) -> Reply {
+        self.send("POST", session, "Content-Type: application/json\r\n", &message.to_string())
+    }
+
+    pub(crate) fn resume(&self, session: &str, event: &str) -> Reply {
+        self.send("GET", Some(session), &format!("Last-Event-ID: {event}\r\n"), "")
+    }
+
+    fn send(&self, method: &str, session: Option<&str>, headers: &str, body: &str) -> Reply {
+        let socket = TcpStream::connect(self.address).expect("the server listens");
+        socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout, to find hangs");
+        let session = session.map(|id| format!("Mcp-Session-Id: {id}\r\n")).unwrap_or_default();
+        let request = format!(
+            "{method} /mcp HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nAccept: application/json, text/event-stream\r\n\
+             {session}{headers}Content-Length: {}\r\n\r\n{body}",
+            self.address,
+            body.len()
+        );
+        (&socket).write_all(request.as_bytes()).expect("the request goes out");
+        Reply { socket, text: String::new() }
+    }
+
+    /// Sends a signal by its name.
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.process.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &pid]).status().expect("the command `kill`");
+        assert!(sent.success());
+    }
+
+    /// Sends calls until they are refused because the server goes down.
+    pub(crate) fn wait_until_draining(&self, session: &str) {
+        for id in 100..10_000 {
+            if self.post(Some(session), &countdown(id, 1, 0)).read_to_end().starts_with("HTTP/1.1 503") {
+                return;
+            }
+        }
+        panic!("the server does not drain");
+    }
+
+    /// How the process has ended; `None` if it does not end in a time that is long for every machine.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        for _ in 0..500 {
+            if let Some(status) = self.process.try_wait().expect("a process") {
+                return Some(status);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        None
+    }
+
+    pub(crate) fn kill(mut self) {
+        // SIGKILL, on Unix.
+        self.process.kill().expect("the server can be killed");
+        self.process.wait().expect("the server ends");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // A test that fails leaves no server behind; one that has been killed already does not mind.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A reply as text. What separates chunks is left in it: nothing here looks like it.
+pub(crate) struct Reply {
+    socket: TcpStream,
+    text: String,
+}
+
+impl Reply {
+    pub(crate) fn read_to_end(mut self) -> String {
+        self.socket.read_to_string(&mut self.text).expect("a whole reply");
+        self.text
+    }
+
+    pub(crate) fn read_until(&mut self, what: &str) -> String {
+        let mut buffer = [0; 1024];
+        while !self.text.contains(what) || !self.text.ends_with("\n\r\n") {
+            let count = self.socket.read(&mut buffer).expect("bytes of the server");
+            assert_ne!(count, 0, "the connection ended before {what:?} in {:?}", self.text);
+            self.text.push_str(std::str::from_utf8(&buffer[..count]).expect("text"));
+        }
+        self.text.clone()
+    }
+}
+
+pub(crate) fn countdown(id: u64, from: u64, step_ms: u64) -> Value {
+    json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {
+        "name": "countdown", "arguments": {"from": from, "step_ms": step_ms}, "_meta": {"progressToken": id},
+    }})
+}
+
+pub(crate) fn note(text: &str) -> Value {
+    let arguments = json!({"action": "add", "text": text});
+    json!({"jsonrpc": "2.0", "id": "note", "method": "tools/call",
+           "params": {"name": "notebook", "arguments": arguments}})
+}
+
+/// The lines of each event that has an id, as they came.
+pub(crate) fn events(reply: &str) -> Vec<&str> {
+    let (_head, body) = reply.split_once("\r\n\r\n").expect("a head and a body");
+    // What is in front of the id is the same for all events, apart from the size of a chunk.
+    body.split("\n\n").filter_map(|frame| frame.find("id: ").map(|at| &frame[at..])).collect()
+}
+
+pub(crate) fn id_of(event: &str) -> &str {
+    event.lines().find_map(|line| line.strip_prefix("id: ")).expect("an id")
+}
+
+pub(crate) fn messages(reply: &str) -> Vec<Value> {
+    let data = reply.lines().filter_map(|line| line.strip_prefix("data: "));
+    data.filter(|data| !data.is_empty()).map(|data| serde_json::from_str(data).expect("JSON")).collect()
+}
