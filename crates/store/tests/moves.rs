@@ -40,8 +40,10 @@ const EXPECTED: &[&str] = &[
     "OpenAsk(OverLimit(Asks))",
     "OpenAsk(CallGone)",
     "Answer(Answered",
+    "Answer(Elsewhere",
     "Answer(Unknown)",
     "Withdraw(Withdrawn)",
+    "Held(Held",
     "Attach(Attached",
     "Attach(UnknownEvent)",
     "Attach(Gone)",
@@ -69,7 +71,7 @@ fn the_moves_reach_every_interesting_outcome() {
     let mut runner = TestRunner::deterministic();
     let strategy = moves::moves(80);
     let mut seen = BTreeSet::new();
-    for _ in 0..300 {
+    for _ in 0..900 {
         let moves = strategy.new_tree(&mut runner).unwrap().current();
         play(moves, &mut seen);
     }

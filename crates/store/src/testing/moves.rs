@@ -116,7 +116,7 @@ fn act() -> impl Strategy<Value = Act> {
             .prop_map(|(call, owner, size)| Act::OpenAsk { call, owner, size }),
         4 => (index(), node()).prop_map(|(ask, node)| Act::Answer { ask, node }),
         1 => index().prop_map(|ask| Act::Withdraw { ask }),
-        3 => (index(), index(), node())
+        5 => (index(), index(), node())
             .prop_map(|(stream, seq, node)| Act::AttachAfter { stream, seq, node }),
         3 => node().prop_map(|node| Act::AttachStandalone { node }),
         6 => (index(), weighted(0.25), index())
