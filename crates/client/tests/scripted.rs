@@ -7,6 +7,7 @@ mod scripted {
     mod calls;
     mod eras;
     mod framing;
+    mod inputs;
     mod resume;
     mod sessions;
     mod standalone;

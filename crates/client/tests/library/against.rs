@@ -68,14 +68,8 @@ async fn every_revision_is_spoken() {
         assert_eq!((steps, said(answer)), (vec![1.0, 2.0, 3.0], "3 steps".to_owned()), "{revision}");
         client.close().await.unwrap();
     }
-    // Listeners hear of it on a thread of their own.
-    let heard = async {
-        while (host.count(|kind| *kind == Opened), host.count(|kind| matches!(kind, Closed { .. }))) != (3, 3)
-        {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    within("three sessions to open and close", heard).await;
+    host.heard("opened sessions", 3, |kind| *kind == Opened).await;
+    host.heard("closed sessions", 3, |kind| matches!(kind, Closed { .. })).await;
 }
 
 #[tokio::test]
@@ -151,7 +145,8 @@ async fn a_session_that_the_server_has_closed_is_opened_again_once() {
     for call in calls {
         assert_eq!(said(within("an answer", call.answer()).await), "a");
     }
-    assert_eq!((host.count(|kind| *kind == Opened), host.marks.count("echo")), (2, 20));
+    host.heard("opened sessions", 2, |kind| *kind == Opened).await;
+    assert_eq!(host.marks.count("echo"), 20);
     assert_eq!(owner.events(), [Event::SessionRenewed]);
 }
 

@@ -1,30 +1,30 @@
 //! A server of the library on a port of its own.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use steadfast::{Server, SessionEventKind};
 use steadfast_client::Uri;
 use steadfast_http::listen;
+use tokio::sync::watch;
 
 use super::handler::{Handler, Marks};
 
 pub(crate) struct Host {
     pub(crate) address: SocketAddr,
     pub(crate) marks: Marks,
-    events: Arc<Mutex<Vec<SessionEventKind>>>,
+    events: watch::Sender<Vec<SessionEventKind>>,
     _server: Server,
 }
 
 impl Host {
     pub(crate) async fn start() -> Self {
-        let (marks, events) = (Marks::default(), Arc::<Mutex<Vec<SessionEventKind>>>::default());
-        let (handlers, heard) = (marks.clone(), Arc::clone(&events));
+        let (marks, events) = (Marks::default(), watch::Sender::<Vec<SessionEventKind>>::default());
+        let (handlers, heard) = (marks.clone(), events.clone());
         let server = Server::builder(move || Handler { marks: handlers.clone() })
             // Whoever is cut off may come back at once.
             .retry(Duration::from_millis(1))
-            .on_session_event(move |event| heard.lock().expect("events").push(event.kind))
+            .on_session_event(move |event| heard.send_modify(|events| events.push(event.kind)))
             .start()
             .await
             .expect("the server starts");
@@ -44,7 +44,11 @@ impl Host {
         format!("http://{}/mcp", self.address).parse().expect("an address")
     }
 
-    pub(crate) fn count(&self, which: impl Fn(&SessionEventKind) -> bool) -> usize {
-        self.events.lock().expect("events").iter().filter(|kind| which(kind)).count()
+    /// Waits for so many events of a kind, which come when they can; then there are no more of them.
+    pub(crate) async fn heard(&self, what: &str, count: usize, which: impl Fn(&SessionEventKind) -> bool) {
+        let of_kind = |events: &Vec<SessionEventKind>| events.iter().filter(|kind| which(kind)).count();
+        let mut events = self.events.subscribe();
+        let events = crate::support::within(what, events.wait_for(|events| of_kind(events) >= count)).await;
+        assert_eq!(of_kind(&events.expect("the host is there")), count, "{what}");
     }
 }
