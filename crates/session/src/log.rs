@@ -88,41 +88,57 @@ impl Session {
         changes: &mut Changes,
     ) -> Option<u64> {
         let size = payload.len() as u64 + EVENT_OVERHEAD;
+        let stream = self.streams.get_mut(&no)?;
+        if stream.bytes + size <= limits.stream_bytes && self.bytes + size <= limits.session_bytes {
+            self.bytes += size;
+            return Some(stream.append(no, class, size, payload, changes));
+        }
+        let taken = self.make_room(no, class, size, limits, changes);
+        let stream = self.streams.get_mut(&no)?;
+        if taken {
+            self.bytes += size;
+            return Some(stream.append(no, class, size, payload, changes));
+        }
+        // A progress or log message that does not fit is dropped like any other: its number is used up, so the
+        // reader sees that something is missing.
+        (class == Class::Chatter).then(|| stream.next_number(no, changes))
+    }
+
+    /// Drops what gives way to a message of this size. `false` if the message is not taken; then nothing is dropped.
+    #[cold]
+    fn make_room(
+        &mut self,
+        no: StreamNo,
+        class: Class,
+        size: u64,
+        limits: &Limits,
+        changes: &mut Changes,
+    ) -> bool {
         // Progress and log messages make room for themselves in their own stream, and for nothing elsewhere.
         let short =
             |bytes: u64| if class == Class::Chatter { 0 } else { bytes.saturating_sub(limits.session_bytes) };
         let spent = self.spent_room(short(self.bytes + size));
         let left = self.bytes + size - spent.freed;
-        let stream = self.streams.get_mut(&no)?;
         let is_open = |seq| self.asks.values().any(|ask| ask.stream == no && ask.seq == seq);
+        let Some(stream) = self.streams.get_mut(&no) else { return false };
         let room = room_for(size, stream, is_open, short(left), limits);
-        let fits = class >= Class::Withdrawal
+        let taken = class >= Class::Withdrawal
             || room.as_ref().is_some_and(|room| left - room.freed <= limits.session_bytes);
-        if !fits && class != Class::Chatter {
-            return None;
+        if !taken {
+            return false;
         }
-        let seq = stream.next_seq;
-        stream.next_seq += 1;
-        changes.streams.push(no);
-        if fits {
-            let Room { freed, victims } = room.unwrap_or_default();
-            for seq in victims {
-                let at = stream.entries.partition_point(|entry| entry.seq < seq);
-                stream.entries.remove(at);
-                changes.dropped.push((no, seq));
-            }
-            stream.bytes = stream.bytes - freed + size;
-            self.bytes = self.bytes - freed + size;
-            let size = u32::try_from(size).unwrap_or(u32::MAX);
-            stream.entries.push_back(Entry { seq, class, size, payload: Some(payload.clone()) });
-            changes.appended.push(Appended { stream: no, seq, class, payload });
-            for no in spent.victims {
-                self.remove_stream(StreamNo(no), changes);
-            }
+        let Room { freed, victims } = room.unwrap_or_default();
+        for seq in victims {
+            let at = stream.entries.partition_point(|entry| entry.seq < seq);
+            stream.entries.remove(at);
+            changes.dropped.push((no, seq));
         }
-        // A progress or log message that does not fit is dropped like any other: its number is used up, so the
-        // reader sees that something is missing.
-        Some(seq)
+        stream.bytes -= freed;
+        self.bytes -= freed;
+        for no in spent.victims {
+            self.remove_stream(StreamNo(no), changes);
+        }
+        true
     }
 
     pub(crate) fn end_stream(&mut self, no: StreamNo, now: Time, changes: &mut Changes) {
@@ -214,6 +230,29 @@ impl Meta {
 }
 
 impl Stream {
+    fn append(
+        &mut self,
+        no: StreamNo,
+        class: Class,
+        size: u64,
+        payload: Bytes,
+        changes: &mut Changes,
+    ) -> u64 {
+        let seq = self.next_number(no, changes);
+        self.bytes += size;
+        let size = u32::try_from(size).unwrap_or(u32::MAX);
+        self.entries.push_back(Entry { seq, class, size, payload: Some(payload.clone()) });
+        changes.appended.push(Appended { stream: no, seq, class, payload });
+        seq
+    }
+
+    fn next_number(&mut self, no: StreamNo, changes: &mut Changes) -> u64 {
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        changes.streams.push(no);
+        seq
+    }
+
     /// Reads on after a position. A store that keeps the entries elsewhere may hold here those after the
     /// position only, and of these no more than one beyond the budget.
     pub fn read(&self, after: u64, budget: u64) -> Read {
