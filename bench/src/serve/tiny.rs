@@ -5,13 +5,14 @@
     reason = "roots are deprecated from 2026-07-28 on; they are the smallest question there is"
 )]
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, JsonObject, ListToolsResult,
     PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
-use tokio::task::JoinSet;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tiny;
@@ -46,14 +47,10 @@ impl ServerHandler for Tiny {
 
 /// All asks are in flight before the first answer is looked at.
 async fn fan_out(asks: u64, context: &RequestContext<RoleServer>) -> Result<(), ErrorData> {
-    let mut answers = JoinSet::new();
-    for _ in 0..asks {
-        let peer = context.peer.clone();
-        answers.spawn(async move { peer.list_roots().await });
-    }
-    while let Some(answer) = answers.join_next().await {
-        let failed = |error: String| ErrorData::internal_error(error, None);
-        answer.map_err(|error| failed(error.to_string()))?.map_err(|error| failed(error.to_string()))?;
+    // In one task: rmcp knows by that which call an ask belongs to.
+    let mut answers: FuturesUnordered<_> = (0..asks).map(|_| context.peer.list_roots()).collect();
+    while let Some(answer) = answers.next().await {
+        answer.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
     }
     Ok(())
 }
