@@ -51,6 +51,10 @@ impl CallHandle {
         &self.running.cancel
     }
 
+    pub fn facts(&self) -> &Arc<steadfast_session::Facts> {
+        self.session.facts()
+    }
+
     pub fn session(&self) -> SessionHandle {
         self.engine.handle(&self.session)
     }

@@ -4,6 +4,7 @@
 //! own, so whatever the handler sends through `context.peer` belongs to that call and to no other, and the
 //! handler itself is called directly. An idle session has no loop, no task and no channel.
 
+mod answered;
 mod exchange_line;
 mod incoming;
 mod listen;
@@ -11,15 +12,17 @@ pub(crate) mod outgoing;
 mod peer;
 mod results;
 mod stateless;
+mod tools;
 mod values;
 
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use rmcp::model::{
-    ClientRequest, InitializeRequestParams, ProtocolVersion, RequestId as RmcpId, ServerResult,
+    ClientRequest, InitializeRequestParams, ProtocolVersion, RequestId as RmcpId, RequestMetaObject,
+    ServerResult,
 };
-use rmcp::service::{RequestContext, RoleServer, RunningService, Service};
+use rmcp::service::{Peer, RequestContext, RoleServer, RunningService, Service};
 use rmcp::{ErrorData, ServerHandler};
 use steadfast_engine::backend::BoxFuture;
 use steadfast_engine::{
@@ -62,6 +65,15 @@ impl Busy {
     fn new(facts: &Facts) -> Self {
         Self { client: peer_info(facts), mute: OnceLock::new() }
     }
+
+    /// A peer that leads nowhere.
+    fn mute_peer(&self) -> Result<Peer<RoleServer>, ErrorObject> {
+        if let Some(line) = self.mute.get() {
+            return Ok(line.peer().clone());
+        }
+        let client = self.client.clone()?;
+        Ok(self.mute.get_or_init(|| open_line(Line::Nowhere, client, Mute)).peer().clone())
+    }
 }
 
 impl<H: ServerHandler> HandlerBackend<H> {
@@ -73,6 +85,37 @@ impl<H: ServerHandler> HandlerBackend<H> {
     ) -> Self {
         let stateless = Arc::new(Stateless { speech, seal });
         Self { values: Arc::new(Values::new(factory, per)), speech, stateless }
+    }
+}
+
+/// What a call's peer is connected to: a line of its own, or the one that all calls of a silent handler share.
+enum CallLine {
+    Own { _line: RunningService<RoleServer, Mute> },
+    Shared { _busy: Arc<Busy> },
+}
+
+impl<H> HandlerBackend<H> {
+    fn open(
+        &self,
+        call: &CallHandle,
+        meta: RequestMetaObject,
+    ) -> Result<(CallLine, RequestContext<RoleServer>), ErrorObject> {
+        let busy = call.keepsake(Busy::new);
+        let (line, peer) = match self.speech {
+            Speech::Free => {
+                let line = open_line(Line::Call(call.clone()), busy.client.clone()?, Mute);
+                let peer = line.peer().clone();
+                (CallLine::Own { _line: line }, peer)
+            }
+            Speech::Silent => {
+                let peer = busy.mute_peer()?;
+                (CallLine::Shared { _busy: busy }, peer)
+            }
+        };
+        let mut context = RequestContext::new(rmcp_id(call.id()), peer);
+        context.ct = call.cancelled().clone();
+        context.meta = meta;
+        Ok((line, context))
     }
 }
 
@@ -90,32 +133,31 @@ impl<H: ServerHandler> Backend for HandlerBackend<H> {
     }
 
     fn call(&self, call: CallHandle, request: Incoming) -> BoxFuture<Result<Bytes, ErrorObject>> {
-        let session = call.session();
-        let (handler, speech) = (self.values.get(session.facts().id), self.speech);
-        Box::pin(async move {
-            let id = rmcp_id(call.id());
-            let (request, meta, parts) = incoming::request(request)?;
-            let busy = call.keepsake(Busy::new);
-            let client = || busy.client.clone();
-            let own_line;
-            let line = match speech {
-                Speech::Free => {
-                    own_line = open_line(Line::Call(call.clone()), client()?, Mute);
-                    &own_line
-                }
-                Speech::Silent => {
-                    let client = client()?;
-                    busy.mute.get_or_init(|| open_line(Line::Nowhere, client, Mute))
-                }
-            };
-            let mut context = RequestContext::new(id, line.peer().clone());
-            context.ct = call.cancelled().clone();
-            context.meta = meta;
-            context.extensions.insert(parts);
-            context.extensions.insert(Session::new(session));
-            context.extensions.insert(Call::new(call));
-            answer(&*handler, request, context).await
-        })
+        let handler = self.values.get(call.facts().id);
+        let (request, meta, parts) = match incoming::request(request) {
+            Ok(read) => read,
+            Err(error) => return Box::pin(std::future::ready(Err(error))),
+        };
+        let (line, mut context) = match self.open(&call, meta) {
+            Ok(opened) => opened,
+            Err(error) => return Box::pin(std::future::ready(Err(error))),
+        };
+        context.extensions.insert(parts);
+        context.extensions.insert(Session::new(call.session()));
+        context.extensions.insert(Call::new(call));
+        // The line is cut when the call is done.
+        match request {
+            ClientRequest::CallToolRequest(request) if context.meta.protocol_version().is_none() => {
+                Box::pin(async move {
+                    let _line = line;
+                    tools::call(&*handler, request.params, context).await
+                })
+            }
+            request => Box::pin(async move {
+                let _line = line;
+                answer(&*handler, request, context).await
+            }),
+        }
     }
 
     fn serve(&self, exchange: ExchangeHandle, request: Incoming) -> BoxFuture<Answer> {

@@ -4,7 +4,6 @@ use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::Bytes;
 use rmcp::model::{
     ClientJsonRpcMessage, ClientNotification, ClientRequest, InitializeRequestParams, JsonRpcMessage,
     JsonRpcNotification, RequestId as RmcpId, ServerConfig, ServerJsonRpcMessage, ServerNotification,
@@ -18,6 +17,7 @@ use rmcp::{ErrorData, ServerHandler};
 use steadfast_engine::{CallHandle, Refusal, SessionHandle};
 use tokio::sync::{Notify, oneshot};
 
+use super::answered::{self, Wanted};
 use super::exchange_line::ExchangeLine;
 use super::outgoing;
 
@@ -175,7 +175,7 @@ impl LineTransport {
     /// Sends a request to the client, here and now. What this gives waits for the answer and puts it into the inbox; rmcp
     /// runs it beside its loop and drops it with the line, which withdraws the ask.
     fn ask(&self, id: RmcpId, request: &ServerRequest) -> Option<futures::Sent> {
-        let rest = outgoing::request(request);
+        let (rest, wanted) = (outgoing::request(request), Wanted::by(request));
         let ask = match &self.line {
             Line::Call(call) => call.ask(rest),
             Line::Session(session) => session.ask(rest),
@@ -193,7 +193,7 @@ impl LineTransport {
                 _ = withdrawn => return Ok(()),
             };
             known(&asks).remove(&id);
-            inbox.put(as_rmcp(id, answer));
+            inbox.put(answered::message(id, wanted, answer));
             Ok(())
         }))
     }
@@ -209,19 +209,6 @@ impl LineTransport {
 
 fn known(asks: &Asks) -> MutexGuard<'_, HashMap<RmcpId, oneshot::Sender<()>>> {
     asks.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The client's answer under the id that rmcp gave the request.
-fn as_rmcp(id: RmcpId, answer: Result<Bytes, Refusal>) -> ClientJsonRpcMessage {
-    let failed =
-        |why: String| ClientJsonRpcMessage::error(ErrorData::internal_error(why, None), Some(id.clone()));
-    match answer.map(|answer| serde_json::from_slice::<ClientJsonRpcMessage>(&answer)) {
-        Ok(Ok(JsonRpcMessage::Response(response))) => ClientJsonRpcMessage::response(response.result, id),
-        Ok(Ok(JsonRpcMessage::Error(error))) => ClientJsonRpcMessage::error(error.error, Some(id)),
-        Ok(Ok(_)) => failed("the client answered with something that is no answer".into()),
-        Ok(Err(error)) => failed(format!("the client's answer could not be read: {error}")),
-        Err(error) => failed(error.to_string()),
-    }
 }
 
 impl Transport<RoleServer> for LineTransport {
