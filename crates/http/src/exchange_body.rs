@@ -1,6 +1,5 @@
 //! The replies to a stateless request as an HTTP body. Dropped, it cancels the request.
 
-use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -8,7 +7,8 @@ use bytes::{Bytes, BytesMut};
 use steadfast_engine::backend::response;
 use steadfast_engine::{Replies, Reply};
 use steadfast_wire::sse::encode;
-use tokio::time::Sleep;
+
+use crate::silence::Silence;
 
 /// How much is encoded before the connection has to take it.
 const AT_ONCE: usize = 64 << 10;
@@ -20,13 +20,13 @@ pub(crate) struct ExchangeBody {
     /// Encoded and not yet given away.
     ready: BytesMut,
     ended: bool,
-    silence: Option<Pin<Box<Sleep>>>,
-    keep_alive: Duration,
+    silence: Silence,
 }
 
 impl ExchangeBody {
     pub(crate) fn new(replies: Replies, first: Option<Reply>, keep_alive: Duration) -> Self {
-        let mut body = Self { replies, ready: BytesMut::new(), ended: false, silence: None, keep_alive };
+        let silence = Silence::new(keep_alive);
+        let mut body = Self { replies, ready: BytesMut::new(), ended: false, silence };
         match first {
             Some(reply) => body.encode(reply),
             // Some proxies hold the response head back until the first byte of the body.
@@ -60,7 +60,7 @@ impl ExchangeBody {
         if self.ready.is_empty() {
             return Poll::Ready(None);
         }
-        self.silence = None;
+        self.silence.end();
         Poll::Ready(Some(self.ready.split().freeze()))
     }
 
@@ -83,10 +83,7 @@ impl ExchangeBody {
     }
 
     fn poll_silence(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let wait = self.keep_alive;
-        let silence = self.silence.get_or_insert_with(|| Box::pin(tokio::time::sleep(wait)));
-        std::task::ready!(silence.as_mut().poll(context));
-        self.silence = None;
+        std::task::ready!(self.silence.poll_over(context));
         encode::comment(&mut self.ready, "keep-alive");
         Poll::Ready(())
     }

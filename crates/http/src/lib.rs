@@ -16,6 +16,7 @@ mod get;
 pub mod listen;
 mod post;
 pub mod problem;
+mod silence;
 mod sse_body;
 
 pub use body::ResponseBody;

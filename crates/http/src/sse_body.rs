@@ -1,16 +1,15 @@
 //! A stream as an HTTP body: a cursor, encoded as server-sent events.
 
-use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use steadfast_engine::{Cursor, CursorStatus, Event};
 use steadfast_wire::sse::encode;
 use steadfast_wire::{Revision, rpc};
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
 use crate::config::Config;
+use crate::silence::Silence;
 
 /// How much is taken in before the response starts. What is longer is read as the connection takes it, so that a
 /// client that reads nothing costs no more than this.
@@ -26,8 +25,7 @@ pub(crate) struct SseBody {
     /// Nothing follows what is ready.
     ended: bool,
     events: Vec<Event>,
-    silence: Option<Pin<Box<Sleep>>>,
-    keep_alive: Duration,
+    silence: Silence,
     retry_ms: u64,
     expires: Option<Instant>,
 }
@@ -45,8 +43,7 @@ impl SseBody {
             ready,
             ended: false,
             events: Vec::new(),
-            silence: None,
-            keep_alive: config.keep_alive,
+            silence: Silence::new(config.keep_alive),
             retry_ms,
             expires: config.max_connection_age.map(|age| Instant::now() + age),
         }
@@ -85,7 +82,7 @@ impl SseBody {
         if self.ready.is_empty() {
             return Poll::Ready(None);
         }
-        self.silence = None;
+        self.silence.end();
         Poll::Ready(Some(self.ready.split().freeze()))
     }
 
@@ -130,10 +127,7 @@ impl SseBody {
 
     /// Ready when the stream has been silent for too long and a comment, or an advice to come back, was encoded.
     fn poll_silence(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let wait = self.keep_alive;
-        let silence = self.silence.get_or_insert_with(|| Box::pin(tokio::time::sleep(wait)));
-        std::task::ready!(silence.as_mut().poll(context));
-        self.silence = None;
+        std::task::ready!(self.silence.poll_over(context));
         self.end_if_expired();
         if !self.ended {
             encode::comment(&mut self.ready, "keep-alive");
