@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::ServerHandler;
-use steadfast_engine::{Engine, Refusal, SessionId};
+use steadfast_engine::{Change, Engine, Refusal, SessionId};
 use steadfast_http::Endpoint;
 
 use crate::builder::Builder;
@@ -46,6 +46,27 @@ impl Server {
     /// to act on a session without waiting for its client.
     pub async fn restore(&self, session: SessionId) -> Result<Session, Refusal> {
         self.engine().restore(session).await.map(Session::new)
+    }
+
+    /// Tells clients of 2026-07-28 that subscribed to it (`subscriptions/listen`) that the list of tools has changed. Handlers can
+    /// also say so through `context.peer`.
+    pub fn tools_changed(&self) {
+        self.engine().announce(&Change::ToolsList);
+    }
+
+    /// The same for the list of prompts.
+    pub fn prompts_changed(&self) {
+        self.engine().announce(&Change::PromptsList);
+    }
+
+    /// The same for the list of resources.
+    pub fn resources_changed(&self) {
+        self.engine().announce(&Change::ResourcesList);
+    }
+
+    /// Tells those that subscribed to a resource, or to one that contains it, that it has changed.
+    pub fn resource_updated(&self, uri: impl Into<String>) {
+        self.engine().announce(&Change::Resource { uri: uri.into() });
     }
 
     /// Does now what the passing of time demands. The server does this by itself, every second unless told otherwise; with a clock of

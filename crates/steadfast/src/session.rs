@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use steadfast_engine::{Principal, Refusal, SessionHandle, SessionId};
 
-use crate::adapter::outgoing;
+use crate::adapter::{change, outgoing};
 
 /// The session that a request or notification belongs to.
 ///
@@ -49,8 +49,12 @@ impl Session {
         &self.0.facts().principal
     }
 
-    /// Sends a notification that belongs to no call. It waits in the session if nobody listens.
+    /// Sends a notification that belongs to no call. It waits in the session if nobody listens. What it says has changed is
+    /// told to clients of 2026-07-28 as well, if they subscribed to it.
     pub async fn notify(&self, notification: ServerNotification) -> Result<(), Refusal> {
+        if let Some(change) = change(&notification) {
+            self.0.engine().announce(&change);
+        }
         let (class, payload) = outgoing::notification(notification);
         self.0.notify(class, payload).await
     }

@@ -74,7 +74,8 @@ impl ExchangeLine {
     }
 }
 
-fn change(notification: &ServerNotification) -> Option<Change> {
+/// What a notification says has changed, if it does.
+pub(crate) fn change(notification: &ServerNotification) -> Option<Change> {
     match notification {
         ServerNotification::ToolListChangedNotification(_) => Some(Change::ToolsList),
         ServerNotification::PromptListChangedNotification(_) => Some(Change::PromptsList),

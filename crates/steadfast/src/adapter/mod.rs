@@ -34,6 +34,7 @@ use steadfast_wire::{RequestId, Revision};
 use crate::call::Call;
 use crate::seal::Seal;
 use crate::session::Session;
+pub(crate) use exchange_line::change;
 use peer::{Line, Mute, open_line};
 use stateless::Stateless;
 pub(crate) use values::{HandlerPer, Values};

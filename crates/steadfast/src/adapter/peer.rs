@@ -18,7 +18,7 @@ use steadfast_engine::{CallHandle, Refusal, SessionHandle};
 use tokio::sync::{Notify, oneshot};
 
 use super::answered::{self, Wanted};
-use super::exchange_line::ExchangeLine;
+use super::exchange_line::{self, ExchangeLine};
 use super::outgoing;
 
 /// Where a line leads.
@@ -198,6 +198,18 @@ impl LineTransport {
         }))
     }
 
+    /// What a handler tells its session has changed, has changed for subscribers of 2026-07-28 as well: lists are the same for
+    /// all, and a hint too many harms nobody.
+    fn announce(&self, notification: &ServerNotification) {
+        let Some(change) = exchange_line::change(notification) else { return };
+        match &self.line {
+            Line::Call(call) => call.session().engine().announce(&change),
+            Line::Session(session) => session.engine().announce(&change),
+            // That one does so itself.
+            Line::Exchange(_) | Line::Nowhere => {}
+        }
+    }
+
     /// The handler does not want an answer any more. It knows the ask by rmcp's id, which means nothing to the client: the
     /// engine tells the client, with the id that it knows.
     fn withdraw(&self, id: Option<&RmcpId>) {
@@ -229,6 +241,7 @@ impl Transport<RoleServer> for LineTransport {
             }
             JsonRpcMessage::Notification(message) => {
                 let notification = message.notification;
+                self.announce(&notification);
                 let written = outgoing::notification;
                 match &self.line {
                     Line::Call(call) => {

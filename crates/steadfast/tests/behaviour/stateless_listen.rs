@@ -7,7 +7,7 @@ use std::time::Duration;
 use steadfast_engine::Change;
 
 use super::stateless_endings::nothing_is_left;
-use crate::support::{Backing, Host, Modern, Stream, Value, json, within};
+use crate::support::{Backing, Host, Modern, Session, Stream, Value, json, within};
 
 async fn host() -> Host {
     Host::plain(Backing::Memory).await
@@ -248,4 +248,29 @@ async fn a_subscription_to_very_many_resources_is_refused() {
     assert_eq!((refused.refusal(), refused.json()["id"].clone()), ((200, -32602), json!(2)));
     stream.cut();
     nothing_is_left(&host).await;
+}
+
+#[tokio::test]
+async fn changes_are_heard_wherever_they_come_from() {
+    let host = host().await;
+    let wanted =
+        json!({"toolsListChanged": true, "resourcesListChanged": true, "resourceSubscriptions": ["test:a"]});
+    let (mut stream, _) = Modern::to(&host).subscribe(1, wanted).await;
+    // A handler that speaks to its session.
+    let session = Session::open(&host).await;
+    session.call(1, "announce", json!({"what": "tools"})).await;
+    assert_eq!(stream.message().await, news("notifications/tools/list_changed", 1, json!({})));
+    session.call(2, "notify_later", json!({"uri": "test:a"})).await;
+    let uri = json!({"uri": "test:a"});
+    assert_eq!(stream.message().await, news("notifications/resources/updated", 1, uri));
+    // Nobody's request at all.
+    host.server().prompts_changed();
+    host.server().resources_changed();
+    assert_eq!(stream.message().await, news("notifications/resources/list_changed", 1, json!({})));
+    host.server().resource_updated("test:b");
+    host.server().resource_updated("test:a/b");
+    let uri = json!({"uri": "test:a/b"});
+    assert_eq!(stream.message().await, news("notifications/resources/updated", 1, uri));
+    host.server().tools_changed();
+    assert_eq!(stream.message().await, news("notifications/tools/list_changed", 1, json!({})));
 }
