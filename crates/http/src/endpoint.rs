@@ -17,6 +17,7 @@ use steadfast_wire::{Revision, headers, revision};
 use crate::body::ResponseBody;
 use crate::config::Config;
 use crate::edge;
+use crate::names;
 use crate::problem::Problem;
 use crate::sse_body::SseBody;
 
@@ -81,7 +82,7 @@ impl Endpoint {
         parts: &Parts,
         principal: &Principal,
     ) -> Result<Arc<LiveSession>, Problem> {
-        let id = header(parts, headers::SESSION_ID)?.ok_or_else(Problem::session_required)?;
+        let id = header(parts, &names::SESSION_ID)?.ok_or_else(Problem::session_required)?;
         let id = SessionId::parse(id).ok_or_else(Problem::no_session)?;
         Ok(self.engine.session(id, principal).await?)
     }
@@ -104,14 +105,14 @@ impl Endpoint {
 /// Handlers get the head of the request, and may log it: secrets are marked, so that `Debug` does not show them.
 fn hide_secrets(parts: &mut Parts) {
     for (name, value) in &mut parts.headers {
-        if *name == headers::SESSION_ID || *name == AUTHORIZATION || *name == COOKIE {
+        if *name == names::SESSION_ID || *name == AUTHORIZATION || *name == COOKIE {
             value.set_sensitive(true);
         }
     }
 }
 
 /// The value of a header that may be sent once.
-pub(crate) fn header<'a>(parts: &'a Parts, name: &str) -> Result<Option<&'a str>, Problem> {
+pub(crate) fn header<'a>(parts: &'a Parts, name: &HeaderName) -> Result<Option<&'a str>, Problem> {
     let mut values = parts.headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (None, _) => Ok(None),
@@ -136,7 +137,7 @@ pub(crate) enum Claimed {
 }
 
 pub(crate) fn claimed_version(parts: &Parts) -> Result<Claimed, Problem> {
-    let Some(version) = header(parts, headers::PROTOCOL_VERSION)? else { return Ok(Claimed::Nothing) };
+    let Some(version) = header(parts, &names::PROTOCOL_VERSION)? else { return Ok(Claimed::Nothing) };
     match Revision::parse(version) {
         Some(revision) if !revision.is_modern() => Ok(Claimed::Legacy),
         _ if revision::names_modern(version) => Ok(Claimed::Modern),
@@ -157,7 +158,7 @@ pub(crate) fn echo_session(response: &mut Response<ResponseBody>, id: SessionId)
     // The alphabet of session ids is that of headers.
     if let Ok(mut value) = HeaderValue::from_str(&id.expose()) {
         value.set_sensitive(true);
-        response.headers_mut().insert(HeaderName::from_static(headers::SESSION_ID), value);
+        response.headers_mut().insert(names::SESSION_ID.clone(), value);
     }
 }
 
@@ -166,7 +167,7 @@ pub(crate) fn event_stream(body: ResponseBody) -> Response<ResponseBody> {
     let map = response.headers_mut();
     map.insert(CONTENT_TYPE, HeaderValue::from_static(headers::EVENT_STREAM));
     map.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
-    map.insert(HeaderName::from_static(headers::ACCEL_BUFFERING), HeaderValue::from_static("no"));
+    map.insert(names::ACCEL_BUFFERING.clone(), HeaderValue::from_static("no"));
     response
 }
 

@@ -7,6 +7,7 @@ use steadfast_wire::{EventId, accept, headers};
 
 use crate::body::ResponseBody;
 use crate::endpoint::{Endpoint, header, legacy_only};
+use crate::names;
 use crate::problem::Problem;
 
 impl Endpoint {
@@ -24,7 +25,7 @@ impl Endpoint {
             return Err(Problem::not_acceptable(headers::EVENT_STREAM));
         }
         let session = self.session(parts, principal).await?;
-        let after = match header(parts, headers::LAST_EVENT_ID)? {
+        let after = match header(parts, &names::LAST_EVENT_ID)? {
             Some(id) => Some(
                 EventId::parse(id).ok_or_else(|| Problem::from(steadfast_engine::Refusal::UnknownEvent))?,
             ),

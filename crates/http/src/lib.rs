@@ -14,6 +14,7 @@ mod exchange_body;
 mod get;
 #[cfg(feature = "listen")]
 pub mod listen;
+mod names;
 mod post;
 pub mod problem;
 mod silence;

@@ -218,7 +218,7 @@ impl Post<'_> {
 }
 
 fn check_media_types(parts: &Parts) -> Result<(), Problem> {
-    if !header(parts, "content-type")?.is_some_and(accept::is_json) {
+    if !header(parts, &http::header::CONTENT_TYPE)?.is_some_and(accept::is_json) {
         return Err(Problem::unsupported_media_type());
     }
     // A list of media ranges may be spread over several headers.

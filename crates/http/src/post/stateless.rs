@@ -4,17 +4,18 @@ use std::borrow::Cow;
 use std::task::Poll;
 
 use http::request::Parts;
-use http::{Response, StatusCode};
+use http::{HeaderName, Response, StatusCode};
 use steadfast_engine::backend::response as response_message;
 use steadfast_engine::{Answer, Principal, Replies, Reply};
 use steadfast_wire::envelope::{Message, MessageKind};
 use steadfast_wire::rpc;
 use steadfast_wire::stateless::{self, Envelope};
-use steadfast_wire::{RequestId, Revision, headers, mirrored};
+use steadfast_wire::{RequestId, Revision, mirrored};
 
 use super::{Endpoint, Post, ResponseBody, empty, json};
 use crate::endpoint::event_stream;
 use crate::exchange_body::ExchangeBody;
+use crate::names;
 use crate::problem::Problem;
 
 impl Endpoint {
@@ -87,12 +88,12 @@ fn status_of(code: i32) -> StatusCode {
 fn check(parts: &Parts, message: &Message<'_>) -> Result<(), Problem> {
     let envelope = stateless::read(&message.method, message.params)?;
     check_version(parts, &envelope)?;
-    check_mirror(parts, headers::METHOD, &message.method)?;
+    check_mirror(parts, &names::METHOD, &message.method)?;
     if mirrored::name_member(&message.method).is_some() {
         match &envelope.name {
-            Some(name) => check_mirror(parts, headers::NAME, name)?,
+            Some(name) => check_mirror(parts, &names::NAME, name)?,
             // Without a name in the body the backend will say what is missing; a header must not make one up.
-            None if mirror(parts, headers::NAME)?.is_some() => {
+            None if mirror(parts, &names::NAME)?.is_some() => {
                 return Err(Problem::header_mismatch("Mcp-Name names what the body does not."));
             }
             None => {}
@@ -105,7 +106,7 @@ fn check(parts: &Parts, message: &Message<'_>) -> Result<(), Problem> {
 }
 
 fn check_version(parts: &Parts, envelope: &Envelope<'_>) -> Result<(), Problem> {
-    match mirror(parts, headers::PROTOCOL_VERSION)? {
+    match mirror(parts, &names::PROTOCOL_VERSION)? {
         None => return Err(Problem::header_mismatch("The header MCP-Protocol-Version is missing.")),
         Some(version) if version != envelope.version => {
             return Err(Problem::header_mismatch(
@@ -121,7 +122,7 @@ fn check_version(parts: &Parts, envelope: &Envelope<'_>) -> Result<(), Problem> 
 }
 
 /// A header that repeats a part of the body must be there and say the same.
-fn check_mirror(parts: &Parts, name: &str, expected: &str) -> Result<(), Problem> {
+fn check_mirror(parts: &Parts, name: &HeaderName, expected: &str) -> Result<(), Problem> {
     match mirror(parts, name)? {
         None => Err(Problem::header_mismatch(format!("The header {name} is missing."))),
         Some(value) => match mirrored::decode(value) {
@@ -135,7 +136,7 @@ fn check_mirror(parts: &Parts, name: &str, expected: &str) -> Result<(), Problem
 }
 
 /// The value of a header that may be sent once.
-fn mirror<'a>(parts: &'a Parts, name: &str) -> Result<Option<&'a str>, Problem> {
+fn mirror<'a>(parts: &'a Parts, name: &HeaderName) -> Result<Option<&'a str>, Problem> {
     crate::endpoint::header(parts, name)
         .map(|value| value.map(str::trim))
         .map_err(|problem| Problem::header_mismatch(problem.error.message))
