@@ -1,6 +1,7 @@
 //! POST: requests, notifications and answers of the client.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -67,19 +68,28 @@ impl Endpoint {
         B: HttpBody,
         B::Error: std::fmt::Display,
     {
+        let body = body.map_err(|error| BodyError(error.to_string()));
+        let mut body = std::pin::pin!(body);
+        let limit = self.config.body_timeout;
+        let collected = tokio::time::timeout(limit, self.collect_bounded(parts, body.as_mut())).await;
+        let collected = collected.unwrap_or_else(|_| Err(Problem::body_too_slow(limit)));
+        if collected.is_err() {
+            discard(body).await;
+        }
+        collected
+    }
+
+    async fn collect_bounded<B>(&self, parts: &Parts, body: B) -> Result<Bytes, Problem>
+    where
+        B: HttpBody<Error = BodyError> + Unpin,
+    {
         let limit = self.config.max_body_bytes;
         let announced = parts.headers.get(http::header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
         if announced.and_then(|length| length.parse::<u64>().ok()).is_some_and(|length| length > limit as u64)
         {
             return Err(Problem::body_too_large(limit));
         }
-        let body = body.map_err(|error| BodyError(error.to_string()));
-        let body = std::pin::pin!(body);
-        let collected = Limited::new(body, limit).collect();
-        let Ok(collected) = tokio::time::timeout(self.config.body_timeout, collected).await else {
-            return Err(Problem::body_too_slow(self.config.body_timeout));
-        };
-        match collected {
+        match Limited::new(body, limit).collect().await {
             Ok(collected) => Ok(collected.to_bytes()),
             Err(error) if error.is::<LengthLimitError>() => Err(Problem::body_too_large(limit)),
             Err(error) => Err(Problem::bad_request(format!("The body could not be read: {error}."))),
@@ -214,6 +224,20 @@ impl Post<'_> {
             params: message.params.map(|params| self.slice(params)),
             http: Arc::clone(&self.parts),
         }
+    }
+}
+
+/// How much of a body that is refused is read all the same, and how long its next piece may take.
+const DISCARDED_BYTES: usize = 16 << 20;
+const DISCARD_PATIENCE: Duration = Duration::from_millis(100);
+
+/// A client that sends all before it reads anything would find its connection reset, and never see why it was refused.
+async fn discard<B: HttpBody + Unpin>(mut body: B) {
+    let mut left = DISCARDED_BYTES;
+    while left > 0
+        && let Ok(Some(Ok(frame))) = tokio::time::timeout(DISCARD_PATIENCE, body.frame()).await
+    {
+        left = left.saturating_sub(frame.data_ref().map_or(1, bytes::Buf::remaining));
     }
 }
 

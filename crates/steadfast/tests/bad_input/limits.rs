@@ -279,3 +279,20 @@ on_every_store!(
     heads_and_bodies,
     connections,
 );
+
+/// A body that no socket buffer holds, from a client that reads nothing before it has sent all.
+#[tokio::test]
+async fn a_very_large_body_is_refused_and_its_client_hears_why() {
+    let host = Host::plain(Backing::Memory).await;
+    let session = Session::open(&host).await;
+    for framing in ["Content-Length", "Transfer-Encoding"] {
+        let mut body = " ".repeat(12 << 20).into_bytes();
+        let mut request = session.with_headers(session.http.post_bytes(Vec::new()));
+        if framing == "Transfer-Encoding" {
+            body = [format!("{:x}\r\n", body.len()).as_bytes(), &body, b"\r\n0\r\n\r\n"].concat();
+            request = request.header(framing, "chunked");
+        }
+        let refused = request.body(body).leave().await;
+        assert_eq!(refused.status().await, 413, "{framing}");
+    }
+}
