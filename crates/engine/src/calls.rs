@@ -134,8 +134,8 @@ impl Drop for BegunCall {
 impl Engine {
     /// Runs a call to its end, whatever happens to the connection. A backend that answers at once does so before
     /// this returns, without a task of its own.
-    pub async fn run(&self, mut call: BegunCall, request: Incoming) {
-        let Some((call, counted)) = call.0.take() else { return };
+    pub async fn run(&self, call: BegunCall, request: Incoming) {
+        let Some((call, counted)) = call.take() else { return };
         if call.running.cancel.is_cancelled() {
             // Answered, cancelled or lost before it was started: whoever did that has seen to its client.
             return;
@@ -201,7 +201,7 @@ impl Engine {
     }
 
     /// Sends a command that may be repeated until the store takes it or patience ends.
-    pub(crate) async fn patiently<T, F>(&self, mut send: impl FnMut() -> F) -> Result<T, StoreError>
+    pub async fn patiently<T, F>(&self, mut send: impl FnMut() -> F) -> Result<T, StoreError>
     where
         F: Future<Output = Result<T, StoreError>>,
     {

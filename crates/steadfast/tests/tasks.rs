@@ -3,7 +3,13 @@
 
 mod support;
 
+use std::sync::Arc;
+
+use bytes::Bytes;
+use steadfast::store::MemoryStore;
+use steadfast::store::testing::{Fault, FaultyStore, Operation};
 use steadfast::{Denied, Principal};
+use steadfast_session::{Command, Rules};
 use support::{Backing, Host, Http, Reply, Request, Value, json, within};
 
 on_every_store! {
@@ -334,4 +340,28 @@ async fn another_process_answers_for_a_task() {
     other.cancel(&id).await;
     assert_eq!(client.get(&id).await.answer()["result"]["status"], "cancelled");
     within("the work to notice", here.gates.reached("task cancelled", 1)).await;
+}
+
+#[tokio::test]
+async fn a_result_waits_for_a_store_that_fails_for_a_while() {
+    let store = FaultyStore::new(MemoryStore::new(Rules::default()));
+    let (faults, store) = (store.faults.clone(), Arc::new(store));
+    let host = Host::start(Backing::Memory, move |builder| {
+        builder.custom_store(store.clone()).principal(|_| Ok(Principal::new("me")))
+    })
+    .await;
+    let client = Client::to(&host);
+    let id = client.start("task_gate", json!({ "name": "go", "text": "done" })).await;
+    host.gates.reached("go", 1).await;
+    let writes = |operation: Operation<'_>| matches!(operation, Operation::Apply(_, Command::PutState(put)) if has_result(&put.value));
+    for fault in [Fault::BeforeCommit, Fault::BeforeCommit, Fault::AfterCommit] {
+        faults.push_for(writes, fault);
+    }
+    host.gates.open("go");
+    assert_eq!(text(&client.until(&id, "completed").await), "done");
+    assert_eq!(faults.struck(), 3);
+}
+
+fn has_result(value: &Option<Bytes>) -> bool {
+    value.as_ref().is_some_and(|value| String::from_utf8_lossy(value).contains("Completed"))
 }

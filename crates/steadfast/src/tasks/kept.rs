@@ -118,19 +118,30 @@ impl Kept {
                 false,
             )),
         };
-        let now = self.now();
-        match self.change(|record| record.end(end.clone(), now)).await {
+        match self.end(end).await {
             Err(TaskError::Record(StateError::Full)) => {
                 let error = ErrorObject::internal(
                     "limit",
                     "The result is larger than what a task may hold (limit `state_bytes`).",
                     false,
                 );
-                let _ = self.change(|record| record.end(failed(&error), now)).await;
+                let _ = self.end(failed(&error)).await;
             }
             Err(error) => tracing::error!(%error, "what came of a task could not be recorded"),
             Ok(()) => {}
         }
+    }
+
+    /// Ends the record, as soon as the store takes it.
+    async fn end(&self, end: End) -> Result<(), TaskError> {
+        let now = self.now();
+        let ended = self.session.engine().patiently(|| async {
+            match self.change(|record| record.end(end.clone(), now)).await {
+                Err(TaskError::Record(StateError::Store(error))) => Err(error),
+                ended => Ok(ended),
+            }
+        });
+        ended.await.map_err(StateError::Store)?
     }
 
     pub(super) fn created(&self, record: &Record) -> CreateTaskResult {
