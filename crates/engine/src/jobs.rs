@@ -134,14 +134,6 @@ impl Engine {
             Read::NoSession => Err(Refusal::NoSession),
         }
     }
-
-    /// Cancels a job if it runs here.
-    pub fn cancel_job(&self, id: SessionId) {
-        let Some(session) = self.live.get(&id) else { return };
-        for (_, call) in session.running() {
-            call.cancel.cancel();
-        }
-    }
 }
 
 /// Whether a session is the record of a job, which is nobody's session.

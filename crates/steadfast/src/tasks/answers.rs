@@ -31,11 +31,8 @@ pub(crate) async fn answer(
         }
         ClientRequest::CancelTaskRequest(_) => {
             let now = kept.now();
-            let ended = kept.change(|record| record.end(End::Cancelled, now)).await;
-            if let Some(id) = SessionId::parse(id) {
-                exchange.engine().cancel_job(id);
-            }
-            acknowledged(ended)
+            // Whoever works on it watches the record.
+            acknowledged(kept.change(|record| record.end(End::Cancelled, now)).await)
         }
         _ => look(exchange, &kept).await,
     })
