@@ -88,13 +88,9 @@ pub(super) async fn tasks(
     if !config.capabilities.supports_tasks() {
         return Ok(Vec::new());
     }
-    check_tasks_declared(capabilities)?;
+    tasks::check_declared(capabilities).map_err(error_object)?;
     if ids.len() > MAX_TASKS {
         return Err(wrong(format!("A subscription may name {MAX_TASKS} tasks, no more.")));
     }
     Ok(tasks::owned(exchange, ids).await)
-}
-
-pub(super) fn check_tasks_declared(capabilities: &ClientCapabilities) -> Result<(), ErrorObject> {
-    if capabilities.supports_tasks() { Ok(()) } else { Err(error_object(tasks::undeclared())) }
 }

@@ -54,7 +54,7 @@ impl Stateless {
         let bound_params = self.open_state(&exchange, &method, &raw_params, &mut request)?;
         let capabilities = meta.client_capabilities().unwrap_or_default();
         if method.starts_with("tasks/") {
-            listen::check_tasks_declared(&capabilities)?;
+            tasks::check_declared(&capabilities).map_err(error_object)?;
             if let Some(answer) = tasks::answer(&exchange, &request).await {
                 return results::to_json(answer?, &config);
             }

@@ -61,10 +61,9 @@ impl Tasks {
     /// If the client has not declared that it knows tasks, or the request belongs to a session. Hand the error back, or
     /// do the work without a task.
     pub fn of(context: &RequestContext<RoleServer>) -> Result<Self, ErrorData> {
-        let declared =
-            context.client_capabilities().is_some_and(|capabilities| capabilities.supports_tasks());
-        let tasks = context.extensions.get::<Self>().filter(|_| declared);
-        tasks.cloned().ok_or_else(undeclared)
+        check_declared(&context.client_capabilities().unwrap_or_default())?;
+        // Sessions have none, whatever their client declares.
+        context.extensions.get::<Self>().cloned().ok_or_else(undeclared)
     }
 
     pub(crate) fn new(exchange: ExchangeHandle) -> Self {
@@ -160,6 +159,10 @@ fn refused(refusal: &Refusal) -> ErrorData {
 }
 
 /// The client has to declare the extension on each request.
+pub(crate) fn check_declared(capabilities: &ClientCapabilities) -> Result<(), ErrorData> {
+    if capabilities.supports_tasks() { Ok(()) } else { Err(undeclared()) }
+}
+
 pub(crate) fn undeclared() -> ErrorData {
     let tasks = ClientCapabilities::builder().enable_tasks().build();
     ErrorData::missing_required_client_capability(tasks)
