@@ -29,18 +29,7 @@ impl Recorder {
     }
 
     pub(crate) async fn until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
-        let waiting = async {
-            loop {
-                let changed = self.0.changed.notified();
-                tokio::pin!(changed);
-                changed.as_mut().enable();
-                if condition(self) {
-                    return;
-                }
-                changed.await;
-            }
-        };
-        super::within(what, waiting).await;
+        until(&self.0.changed, what, || condition(self)).await;
     }
 }
 
@@ -121,18 +110,7 @@ impl Counting {
     }
 
     pub(crate) async fn until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
-        let waiting = async {
-            loop {
-                let changed = self.0.changed.notified();
-                tokio::pin!(changed);
-                changed.as_mut().enable();
-                if condition(self) {
-                    return;
-                }
-                changed.await;
-            }
-        };
-        super::within(what, waiting).await;
+        until(&self.0.changed, what, || condition(self)).await;
     }
 }
 
@@ -177,4 +155,20 @@ impl Drop for Inside<'_> {
         }
         self.counts.changed.notify_waiters();
     }
+}
+
+/// Waits until a condition holds that may have changed whenever `changed` says so.
+async fn until(changed: &Notify, what: &str, condition: impl Fn() -> bool) {
+    let waiting = async {
+        loop {
+            let changed = changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if condition() {
+                return;
+            }
+            changed.await;
+        }
+    };
+    super::within(what, waiting).await;
 }
