@@ -14,6 +14,10 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use crate::config::{Limits, Timeouts};
 use crate::owner::Boxed;
 
+/// How long a connection is kept for the next request. Node and uvicorn close theirs after 5 s: a request that is under way
+/// then is lost, and nobody can tell whether it was begun.
+const MAX_IDLE: Duration = Duration::from_secs(4);
+
 /// The body of an answer, piece by piece. Dropped before its end, it closes its connection.
 pub type Body = UnsyncBoxBody<Bytes, BrokenBody>;
 
@@ -63,7 +67,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Http<C> {
     pub fn over(connector: C, limits: &Limits) -> Self {
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(Duration::from_secs(30))
+            .pool_idle_timeout(MAX_IDLE)
             .http1_max_buf_size(limits.head_bytes.max(8 << 10))
             .http1_max_headers(limits.headers)
             .build(connector);
