@@ -1,6 +1,9 @@
 //! How requests reach a server: the only place that knows sockets.
 
+use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,8 +11,10 @@ use http::{Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::dns::Name;
 use hyper_util::client::legacy::connect::{Connect, HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tower_service::Service;
 
 use crate::config::{Limits, Timeouts};
 use crate::owner::Boxed;
@@ -58,7 +63,33 @@ pub struct Http<C> {
 impl Http<HttpConnector> {
     /// Plain TCP.
     pub fn new(timeouts: &Timeouts, limits: &Limits) -> Self {
-        Self::over(tcp(timeouts.connect), limits)
+        Self::over(set_up(HttpConnector::new(), timeouts.connect), limits)
+    }
+}
+
+impl Http<HttpConnector<Pinned>> {
+    /// Plain TCP to this very address, whatever the host of a request resolves to. Its name is still sent as `Host`.
+    pub fn pinned(address: SocketAddr, timeouts: &Timeouts, limits: &Limits) -> Self {
+        let connector = HttpConnector::new_with_resolver(Pinned(address));
+        Self::over(set_up(connector, timeouts.connect), limits)
+    }
+}
+
+/// Resolves every name to one address.
+#[derive(Clone, Copy, Debug)]
+pub struct Pinned(SocketAddr);
+
+impl Service<Name> for Pinned {
+    type Response = std::iter::Once<SocketAddr>;
+    type Error = Infallible;
+    type Future = std::future::Ready<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _name: Name) -> Self::Future {
+        std::future::ready(Ok(std::iter::once(self.0)))
     }
 }
 
@@ -90,8 +121,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Transport for Http<C> {
     }
 }
 
-fn tcp(timeout: Duration) -> HttpConnector {
-    let mut connector = HttpConnector::new();
+fn set_up<R>(mut connector: HttpConnector<R>, timeout: Duration) -> HttpConnector<R> {
     connector.set_connect_timeout(Some(timeout));
     connector.set_nodelay(true);
     connector
