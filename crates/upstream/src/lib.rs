@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod config;
+pub mod stdio;
 mod upstream;
 
 pub use config::{Calls, Config, Credential, Program, Server, Sharing, Stdio};
