@@ -30,23 +30,23 @@ impl Swap {
 
 impl Backend for Swap {
     fn initialize(&self, facts: Arc<Facts>, request: Incoming) -> BoxFuture<Result<Welcome, ErrorObject>> {
-        let backend = self.current();
-        Box::pin(async move { backend.initialize(facts, request).await })
+        self.current().initialize(facts, request)
+    }
+
+    fn opened(&self, session: SessionHandle) -> BoxFuture<Result<(), ErrorObject>> {
+        self.current().opened(session)
     }
 
     fn call(&self, call: CallHandle, request: Incoming) -> BoxFuture<Result<Bytes, ErrorObject>> {
-        let backend = self.current();
-        Box::pin(async move { backend.call(call, request).await })
+        self.current().call(call, request)
     }
 
     fn serve(&self, exchange: ExchangeHandle, request: Incoming) -> BoxFuture<Answer> {
-        let backend = self.current();
-        Box::pin(async move { backend.serve(exchange, request).await })
+        self.current().serve(exchange, request)
     }
 
     fn notify(&self, session: SessionHandle, notification: Incoming) -> BoxFuture<()> {
-        let backend = self.current();
-        Box::pin(async move { backend.notify(session, notification).await })
+        self.current().notify(session, notification)
     }
 
     fn closed(&self, facts: &Arc<Facts>) {
