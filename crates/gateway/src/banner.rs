@@ -68,10 +68,7 @@ impl fmt::Display for Described<'_> {
             Server::Http { replicas, .. } => {
                 for (index, replica) in replicas.iter().enumerate() {
                     let comma = if index == 0 { "" } else { ", " };
-                    let authority = replica.authority().map_or("", |authority| authority.as_str());
-                    // A user and a password may be in front of it.
-                    let host = authority.rsplit('@').next().unwrap_or_default();
-                    write!(f, "{comma}http://{host}{}", replica.path())?;
+                    write!(f, "{comma}{replica}")?;
                 }
                 Ok(())
             }

@@ -34,6 +34,11 @@ impl Backend for Swap {
         Box::pin(async move { backend.initialize(facts, request).await })
     }
 
+    fn opened(&self, session: SessionHandle) -> BoxFuture<Result<(), ErrorObject>> {
+        let backend = self.current();
+        Box::pin(async move { backend.opened(session).await })
+    }
+
     fn call(&self, call: CallHandle, request: Incoming) -> BoxFuture<Result<Bytes, ErrorObject>> {
         let backend = self.current();
         Box::pin(async move { backend.call(call, request).await })
