@@ -1,6 +1,7 @@
 //! The `steadfast` command.
 #![forbid(unsafe_code)]
 
+mod admin;
 mod banner;
 mod cli;
 mod config;

@@ -1,11 +1,13 @@
 //! `steadfast serve`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_http::listen;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use crate::admin::{Admin, Metrics};
 use crate::cli::Serve;
 use crate::config::{self, Plan};
 use crate::failure::Failure;
@@ -31,10 +33,17 @@ async fn serve(arguments: &Serve) -> Result<(), Failure> {
     let listeners = bind(&plan).await?;
     let store = url.open(plan.rules.clone(), plan.durability);
     let store = store.map_err(|error| Failure::Store { store: url.clone(), error })?;
-    let gateway = Gateway::start(store, &plan).await.map_err(Failure::Endpoint)?;
-    banner::print(&plan, &listeners, &url);
+    let admin = bind_admin(&plan).await?;
+    let metrics = admin.is_some().then(Metrics::new);
+    let gateway = Gateway::start(store, &plan, metrics.clone()).await.map_err(Failure::Endpoint)?;
+    banner::print(&plan, &listeners, admin.as_ref(), &url);
     let (stop, stopped) = watch::channel(false);
     let mut serving = tokio::task::JoinSet::new();
+    if let (Some(listener), Some(metrics)) = (admin, metrics) {
+        let admin = Admin::new(metrics, Arc::clone(gateway.overview()));
+        // It answers to the end: whoever watches wants to know how it ends.
+        tokio::spawn(listen::serve(listener, admin, admin_limits(), std::future::pending()));
+    }
     for listener in listeners {
         let mut stopped = stopped.clone();
         // The other end goes with this function, which waits for the loops.
@@ -69,6 +78,17 @@ async fn bind(plan: &Plan) -> Result<Vec<TcpListener>, Failure> {
         listeners.push(TcpListener::bind(address).await.map_err(taken)?);
     }
     Ok(listeners)
+}
+
+async fn bind_admin(plan: &Plan) -> Result<Option<TcpListener>, Failure> {
+    let Some(address) = plan.admin else { return Ok(None) };
+    let taken = |error| Failure::Listen { address, error };
+    TcpListener::bind(address).await.map(Some).map_err(taken)
+}
+
+/// Operators are few.
+fn admin_limits() -> listen::Limits {
+    listen::Limits { connections: 256, ..listen::Limits::default() }
 }
 
 fn finished(ended: Result<std::io::Result<()>, tokio::task::JoinError>) -> Result<(), Failure> {

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 /// The binary, serving the demo on a port of its own choice.
 pub(crate) struct Server {
     process: Child,
+    banner: String,
     address: SocketAddr,
 }
 
@@ -33,13 +34,26 @@ impl Server {
             .spawn()
             .expect("the binary starts");
         let mut lines = BufReader::new(process.stdout.take().expect("a pipe")).lines();
-        let address = lines.find_map(|line| {
-            let line = line.expect("lines of text");
-            line.split("http://").nth(1)?.split('/').next()?.parse().ok()
-        });
-        // What it prints after its address is for people; it must be able to print it.
+        let mut banner = String::new();
+        for line in lines.by_ref().map_while(Result::ok) {
+            banner += &format!("{line}\n");
+            if line.starts_with("Ctrl-C") {
+                break;
+            }
+        }
+        let address = url(&banner, "  URL ").expect("the banner names the address");
+        // It must be able to print more.
         std::thread::spawn(move || lines.count());
-        Self { process, address: address.expect("the banner names the address") }
+        Self { process, banner, address }
+    }
+
+    /// The address of the admin listener.
+    pub(crate) fn admin(&self) -> SocketAddr {
+        url(&self.banner, "  admin ").expect("the banner names the address of the admin listener")
+    }
+
+    pub(crate) fn banner(&self) -> &str {
+        &self.banner
     }
 
     /// The same server, asked at another path.
@@ -146,6 +160,20 @@ impl At<'_> {
         (&socket).write_all(request.as_bytes()).expect("the request goes out");
         Reply { socket, text: String::new() }
     }
+}
+
+fn url(banner: &str, line: &str) -> Option<SocketAddr> {
+    let line = banner.lines().find(|each| each.starts_with(line))?;
+    line.split("://").nth(1)?.split('/').next()?.parse().ok()
+}
+
+/// What is at an address, by a plain GET.
+pub(crate) fn get(address: SocketAddr, path: &str) -> String {
+    let socket = TcpStream::connect(address).expect("it listens");
+    socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout, to find hangs");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    (&socket).write_all(request.as_bytes()).expect("the request goes out");
+    Reply { socket, text: String::new() }.read_to_end()
 }
 
 /// A reply as text. What separates chunks is left in it: nothing here looks like it.
