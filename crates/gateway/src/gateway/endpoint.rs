@@ -14,11 +14,13 @@ use super::mounts::Mounted;
 use super::namespace::Namespace;
 use super::swap::Swap;
 use crate::admin::{At, HttpMeter, Metrics};
-use crate::config::{Behind, EndpointPlan};
+use crate::config::{Behind, EndpointPlan, Written};
 use crate::demo::Demo;
 
 pub(crate) struct Running {
     plan: EndpointPlan,
+    /// What its engine was started with.
+    started: Written,
     namespace: Namespace,
     engine: Arc<Engine>,
     /// The demo has none: there is nothing about it that could change.
@@ -47,7 +49,8 @@ impl Running {
         let config = match &plan.behind {
             Behind::Demo => {
                 let engine = demo(&plan, store).await?;
-                return Ok(Self { plan, namespace, engine, backend: None, meter });
+                let started = plan.written.clone();
+                return Ok(Self { plan, started, namespace, engine, backend: None, meter });
             }
             Behind::Upstream(config) => config.as_ref().clone(),
         };
@@ -58,13 +61,56 @@ impl Running {
         let behind: Arc<Swap> = Arc::clone(&backend);
         let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
         let engine = Engine::start(store, behind, clock, entropy, plan.options(), Vec::new()).await?;
-        Ok(Self { plan, namespace, engine, backend: Some(backend), meter })
+        let started = plan.written.clone();
+        Ok(Self { plan, started, namespace, engine, backend: Some(backend), meter })
     }
 
     pub(crate) fn mounted(&self) -> Mounted {
         let config = Config { principal: self.namespace.principals(self.plan.auth()), ..self.plan.http() };
         let service = Endpoint::new(Arc::clone(&self.engine), config);
         Mounted { service, meter: self.meter.clone(), upstream: self.backend.clone() }
+    }
+
+    /// Takes what is new about the same endpoint. Calls that run go on where they are.
+    pub(crate) fn change(&mut self, plan: EndpointPlan, server: Option<Upstream>) {
+        if let (Some(backend), Some(server)) = (&self.backend, server) {
+            backend.replace(server);
+        }
+        self.plan = plan;
+    }
+
+    pub(crate) fn path(&self) -> &Arc<str> {
+        &self.plan.path
+    }
+
+    /// Whether it can be changed into that, at all.
+    pub(crate) fn is_of_kind(&self, behind: &Behind) -> bool {
+        matches!(
+            (&self.plan.behind, behind),
+            (Behind::Demo, Behind::Demo) | (Behind::Upstream(_), Behind::Upstream(_))
+        )
+    }
+
+    pub(crate) fn is_as(&self, plan: &EndpointPlan) -> bool {
+        self.plan.written == plan.written
+    }
+
+    /// Whether the server behind it, and how it is treated, are the same.
+    pub(crate) fn has_server_of(&self, plan: &EndpointPlan) -> bool {
+        let (old, new) = (&self.plan.written, &plan.written);
+        old.server_part() == new.server_part()
+    }
+
+    /// What the engine was started with stays until the next start.
+    pub(crate) fn fixed_keys(&self, plan: &EndpointPlan) -> Vec<String> {
+        let (old, new) = (&self.started, &plan.written);
+        let keys = [
+            ("duplicates", old.duplicates != new.duplicates),
+            ("ask_order", old.ask_order != new.ask_order),
+            ("engine", old.engine != new.engine),
+        ];
+        let differing = keys.into_iter().filter(|(_, differs)| *differs);
+        differing.map(|(key, _)| format!("{key} of the endpoint {}", plan.path)).collect()
     }
 
     /// Ends the calls, and then the programs that worked on them.

@@ -1,5 +1,6 @@
 //! The gateway: one store, and endpoints that come and go.
 
+mod change;
 mod endpoint;
 mod hub;
 mod mounts;
@@ -16,10 +17,12 @@ use steadfast_store::{Store, StoreError};
 use crate::admin::{HttpMeter, Metrics};
 use crate::config::{EndpointPlan, Plan};
 
-pub(crate) use endpoint::{EndpointError, Running};
+pub(crate) use change::Changes;
+pub(crate) use endpoint::EndpointError;
 pub(crate) use mounts::Mounts;
 pub(crate) use overview::Overview;
 
+use endpoint::Running;
 use hub::Hub;
 
 pub(crate) struct Gateway {
@@ -47,8 +50,10 @@ impl Gateway {
         let hub = Hub::new(store, metrics.clone());
         let overview = Arc::new(Overview::new(Arc::clone(hub.store()), Mounts::new(nowhere)));
         let mut gateway = Self { hub, overview, running: BTreeMap::new(), metrics };
-        for endpoint in &plan.endpoints {
-            gateway.add(endpoint).await?;
+        for plan in &plan.endpoints {
+            let failed = |error| StartError { path: Arc::clone(&plan.path), error };
+            let running = gateway.start_one(plan).await.map_err(failed)?;
+            gateway.running.insert(Arc::clone(&plan.path), running);
         }
         gateway.mount();
         Ok(gateway)
@@ -63,11 +68,8 @@ impl Gateway {
         &self.overview
     }
 
-    async fn add(&mut self, plan: &EndpointPlan) -> Result<(), StartError> {
-        let failed = |error| StartError { path: Arc::clone(&plan.path), error };
-        let running = Running::start(plan, &self.hub, self.metrics.as_ref()).await.map_err(failed)?;
-        self.running.insert(Arc::clone(&plan.path), running);
-        Ok(())
+    async fn start_one(&self, plan: &EndpointPlan) -> Result<Running, EndpointError> {
+        Running::start(plan, &self.hub, self.metrics.as_ref()).await
     }
 
     fn mount(&self) {

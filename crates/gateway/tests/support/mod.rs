@@ -26,11 +26,22 @@ impl Server {
     }
 
     pub(crate) fn serve(arguments: &[&str]) -> Self {
+        Self::spawn(arguments, Stdio::null(), &[])
+    }
+
+    /// With its log in a file.
+    pub(crate) fn serve_logged(arguments: &[&str], log: &Path, variables: &[(&str, &str)]) -> Self {
+        let log = std::fs::File::create(log).expect("a file for the log");
+        Self::spawn(arguments, log.into(), variables)
+    }
+
+    fn spawn(arguments: &[&str], log: Stdio, variables: &[(&str, &str)]) -> Self {
         let mut process = Command::new(env!("CARGO_BIN_EXE_steadfast"))
             .arg("serve")
             .args(arguments)
+            .envs(variables.iter().copied())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(log)
             .spawn()
             .expect("the binary starts");
         let mut lines = BufReader::new(process.stdout.take().expect("a pipe")).lines();
@@ -162,6 +173,17 @@ impl At<'_> {
     }
 }
 
+/// Waits for what another process does. Only one that hangs gets near the end.
+pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..1000 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("it never happened: {what}");
+}
+
 fn url(banner: &str, line: &str) -> Option<SocketAddr> {
     let line = banner.lines().find(|each| each.starts_with(line))?;
     line.split("://").nth(1)?.split('/').next()?.parse().ok()
@@ -186,6 +208,16 @@ impl Reply {
     pub(crate) fn read_to_end(mut self) -> String {
         self.socket.read_to_string(&mut self.text).expect("a whole reply");
         self.text
+    }
+
+    /// Whether it is open, with nothing to read.
+    pub(crate) fn is_waiting(&mut self) -> bool {
+        self.socket.set_read_timeout(Some(Duration::from_millis(20))).expect("a timeout");
+        let waits = self.socket.peek(&mut [0]).is_err_and(|error| {
+            matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut)
+        });
+        self.socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+        waits
     }
 
     pub(crate) fn read_until(&mut self, what: &str) -> String {
