@@ -22,7 +22,7 @@ const MAX_FAREWELL_EVENTS: usize = 16;
 
 /// An answer by its kind.
 #[derive(Debug)]
-pub(crate) enum Incoming {
+pub enum Incoming {
     /// A body in one piece.
     Whole(Bytes),
     Stream(Stream),
@@ -35,7 +35,7 @@ pub(crate) enum Incoming {
 
 /// Why a stream gives no more events.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub enum End {
     /// The server ended it, or the network did.
     Over(String),
     /// The server sent more than the limits allow.
@@ -44,7 +44,7 @@ pub(crate) enum End {
 
 impl Incoming {
     /// Reads the head, and the body unless it is a stream.
-    pub(crate) async fn read(response: Response<Body>, limits: &Limits) -> Result<Self, Error> {
+    pub async fn read(response: Response<Body>, limits: &Limits) -> Result<Self, Error> {
         let status = response.status();
         let kind = essence(&response);
         let body = response.into_body();
@@ -62,7 +62,7 @@ impl Incoming {
 
 /// The events of one connection.
 #[derive(Debug)]
-pub(crate) struct Stream {
+pub struct Stream {
     body: Body,
     decoder: Decoder,
     chunk: Bytes,
@@ -75,7 +75,7 @@ impl Stream {
     }
 
     /// The next event. Dropped while it waits, it has lost nothing.
-    pub(crate) async fn next(&mut self) -> Result<Event, End> {
+    pub async fn next(&mut self) -> Result<Event, End> {
         loop {
             match self.decoder.decode(&mut self.chunk) {
                 Ok(Some(event)) => return Ok(event),
@@ -90,8 +90,8 @@ impl Stream {
         }
     }
 
-    /// Nothing more is wanted of this stream. Most servers end it now; if this one does, its connection is spared.
-    pub(crate) fn let_go(mut self) {
+    /// Nothing more is wanted of this stream: its answer has come. Most servers end it now; if this one does, its connection is spared.
+    pub fn let_go(mut self) {
         tokio::spawn(async move {
             let rest = async {
                 for _ in 0..MAX_FAREWELL_EVENTS {

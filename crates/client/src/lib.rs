@@ -55,7 +55,7 @@ mod client;
 mod config;
 mod era;
 mod error;
-mod incoming;
+pub mod incoming;
 mod legacy;
 mod link;
 mod message;

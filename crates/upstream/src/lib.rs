@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod config;
+pub mod stateless;
 pub mod stdio;
 mod upstream;
 
