@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::body::{Events, Source};
 use super::mail::End;
-use super::process::{Flight, Opened, Process, WriteError};
+use super::process::{Flight, Process, WriteError};
 use super::programs::Yard;
 use super::restarts::Restarts;
 use super::router::Sender;
@@ -42,7 +42,7 @@ pub struct Child {
     name: String,
     current: Mutex<Current>,
     /// Held while a process is started or a session opened.
-    starts: AsyncMutex<Restarts>,
+    starts: AsyncMutex<Starts>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -50,6 +50,21 @@ struct Current {
     process: Option<Arc<Process>>,
     /// How many processes there were, this one included.
     generation: u64,
+}
+
+#[derive(Debug, Default)]
+struct Starts {
+    restarts: Restarts,
+    /// Kept for whoever comes next if its sender loses its patience: a process is initialised once, and may be slow.
+    opening: Option<Opening>,
+}
+
+/// An `initialize` in flight.
+#[derive(Debug)]
+struct Opening {
+    generation: u64,
+    seat: u64,
+    flight: Flight,
 }
 
 /// A session as its id names it.
@@ -132,44 +147,45 @@ impl Child {
     /// Opens a session: in a new process, or in the one that is shared.
     async fn open(&self, message: &Message<'_>, id: &RequestId) -> Response<Body> {
         let mut starts = self.starts.lock().await;
-        if let Some(process) = self.process() {
-            match (self.yard.stdio.sharing, process.opened()) {
-                (_, Opened::Fresh) | (Sharing::Shared, Opened::Done(_)) => {}
-                // A process is initialised once, and this one was for somebody who has gone.
-                _ => process.end("another session takes its place"),
-            }
+        if let (Sharing::PerSession, Some(process)) = (self.yard.stdio.sharing, self.process())
+            && process.welcome().is_some()
+        {
+            process.end("another session takes its place");
         }
-        let (process, generation) = match self.running(&mut starts).await {
+        let (process, generation) = match self.running(&mut starts.restarts).await {
             Ok(running) => running,
             Err(unavailable) => return unavailable.response(id),
         };
-        let seat = process.seat();
-        let session = SessionId { boot: self.yard.boot, generation, seat };
-        if let Opened::Done(result) = process.opened() {
+        let boot = self.yard.boot;
+        if let Some(result) = process.welcome() {
             let text =
                 [format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"#).as_bytes(), &result, b"}"].concat();
-            return session.welcome(text.into());
+            return SessionId { boot, generation, seat: process.seat() }.welcome(text.into());
         }
-        process.set_opened(Opened::Asked);
-        let mut flight = match process.begin(Sender::Opening(seat), message, id) {
-            Ok(flight) => flight,
-            Err(error) => return unwritten(&error, id),
-        };
-        match flight.reader.first().await {
-            Some(End::Answer(text)) => match result_in(&text) {
-                Some(result) => {
-                    process.set_opened(Opened::Done(result));
-                    session.welcome(text)
-                }
-                None => {
-                    process.set_opened(Opened::Fresh);
+        if starts.opening.as_ref().is_none_or(|opening| opening.generation != generation) {
+            let seat = process.seat();
+            match process.begin(Sender::Opening(seat), message, id) {
+                Ok(flight) => starts.opening = Some(Opening { generation, seat, flight }),
+                Err(error) => return unwritten(&error, id),
+            }
+        }
+        // It stays where it is while it is waited for: whoever waits may go.
+        let Some(opening) = &mut starts.opening else { return not_found() };
+        let (seat, end) = (opening.seat, opening.flight.reader.first().await);
+        starts.opening = None;
+        match end {
+            Some(End::Answer(text)) => {
+                let text = with_id(text, id);
+                let Some(result) = result_in(&text) else {
                     process.leave(seat);
-                    json(StatusCode::OK, text)
-                }
-            },
+                    return json(StatusCode::OK, text);
+                };
+                process.set_welcome(result);
+                SessionId { boot, generation, seat }.welcome(text)
+            }
             Some(End::Broken(why)) => {
                 process.ended().await;
-                note_end(&mut starts, &process);
+                note_end(&mut starts.restarts, &process);
                 Unavailable { why, retry_after: None }.response(id)
             }
             // Nothing else comes to a request whose sender hears nothing but the answer.
@@ -181,7 +197,7 @@ impl Child {
     async fn serve_stateless(&self, message: &Message<'_>, id: &RequestId) -> Response<Body> {
         let process = match self.process() {
             Some(process) => process,
-            None => match self.running(&mut *self.starts.lock().await).await {
+            None => match self.running(&mut self.starts.lock().await.restarts).await {
                 Ok((process, _)) => process,
                 Err(unavailable) => return unavailable.response(id),
             },
@@ -335,6 +351,15 @@ async fn whole(answer: impl Future<Output = Response<Body>>) -> Response<Body> {
 fn note_end(starts: &mut Restarts, process: &Process) {
     if let Some(lived) = process.take_lived() {
         starts.ended(lived, Instant::now());
+    }
+}
+
+/// The same answer to another request.
+fn with_id(text: Bytes, id: &RequestId) -> Bytes {
+    let Ok(json) = std::str::from_utf8(&text) else { return text };
+    match splice::find(json, &["id"]) {
+        Some(part) => splice::replace(json, &[(part, &id.to_string())]),
+        None => text,
     }
 }
 

@@ -6,7 +6,7 @@
 //!   in flight are of, or the only session there is; else, if it tells of lists or resources, to all sessions. What is left
 //!   belongs to nobody: a notification is dropped, an ask is refused.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -124,8 +124,10 @@ impl Router {
     /// A place for a session. Its number is never given again.
     pub(super) fn seat(&mut self) -> u64 {
         if self.seats.len() >= MAX_SEATS {
-            let oldest = self.seats.iter().min_by_key(|(_, seat)| seat.used).map(|(number, _)| *number);
-            if let Some(oldest) = oldest {
+            // There are more places than calls, so one of them has none.
+            let busy: BTreeSet<u64> = self.calls.values().filter_map(|call| call.seat).collect();
+            let idle = self.seats.iter().filter(|(number, _)| !busy.contains(number));
+            if let Some(oldest) = idle.min_by_key(|(_, seat)| seat.used).map(|(number, _)| *number) {
                 self.leave(oldest);
             }
         }
