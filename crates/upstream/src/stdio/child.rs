@@ -1,13 +1,14 @@
 //! A program as an HTTP server.
 
 use std::future::Future;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::header::RETRY_AFTER;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::BodyExt as _;
 use steadfast_client::Boxed;
 use steadfast_client::transport::{Body, SendError, Transport};
 use steadfast_wire::rpc::{ErrorObject, METHOD_NOT_FOUND};
@@ -15,10 +16,11 @@ use steadfast_wire::{Message, MessageKind, RequestId, headers};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 
-use super::body::{Events, Source};
+use super::body::Source;
 use super::mail::End;
 use super::process::{Flight, Process, WriteError};
 use super::programs::Yard;
+use super::reply::{empty, events, full, json, not_found, refuse};
 use super::restarts::Restarts;
 use super::router::Sender;
 use super::splice;
@@ -48,7 +50,7 @@ pub struct Child {
 #[derive(Clone, Debug, Default)]
 struct Current {
     process: Option<Arc<Process>>,
-    /// How many processes there were, this one included.
+    /// Which of all processes of the program it is.
     generation: u64,
 }
 
@@ -101,11 +103,8 @@ impl Child {
         let message = match std::str::from_utf8(body).map(Message::parse) {
             Ok(Ok(message)) => message,
             Ok(Err(error)) => {
-                return refuse(
-                    StatusCode::BAD_REQUEST,
-                    None,
-                    &ErrorObject::new(error.code(), error.to_string()),
-                );
+                let error = ErrorObject::new(error.code(), error.to_string());
+                return refuse(StatusCode::BAD_REQUEST, None, &error);
             }
             Err(_) => return empty(StatusCode::BAD_REQUEST),
         };
@@ -247,7 +246,7 @@ impl Child {
         tokio::time::sleep(wait).await;
         let process = self.start().inspect_err(|_| starts.ended(Duration::ZERO, Instant::now()))?;
         let mut current = self.current();
-        current.generation += 1;
+        current.generation = self.yard.generations.fetch_add(1, Ordering::Relaxed) + 1;
         current.process = Some(Arc::clone(&process));
         Ok((process, current.generation))
     }
@@ -379,37 +378,4 @@ fn accepted(written: Result<(), WriteError>) -> Response<Body> {
         Err(WriteError::Gone) => not_found(),
         Err(WriteError::Full | WriteError::TooManyCalls(_)) => empty(StatusCode::SERVICE_UNAVAILABLE),
     }
-}
-
-fn not_found() -> Response<Body> {
-    empty(StatusCode::NOT_FOUND)
-}
-
-fn refuse(status: StatusCode, id: Option<&RequestId>, error: &ErrorObject) -> Response<Body> {
-    json(status, error.to_message(id).into())
-}
-
-fn json(status: StatusCode, text: Bytes) -> Response<Body> {
-    response(status, Some(headers::JSON), full(text))
-}
-
-fn events(source: Source) -> Response<Body> {
-    response(StatusCode::OK, Some(headers::EVENT_STREAM), Events::new(source).boxed_unsync())
-}
-
-fn empty(status: StatusCode) -> Response<Body> {
-    response(status, None, full(Bytes::new()))
-}
-
-fn full(bytes: Bytes) -> Body {
-    Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
-}
-
-fn response(status: StatusCode, kind: Option<&'static str>, body: Body) -> Response<Body> {
-    let mut response = Response::new(body);
-    *response.status_mut() = status;
-    if let Some(kind) = kind {
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    }
-    response
 }

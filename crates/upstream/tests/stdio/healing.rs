@@ -134,7 +134,7 @@ async fn a_program_that_starts_slowly_is_waited_for_by_the_next() {
 
 #[tokio::test]
 async fn a_session_of_its_own_is_opened_in_a_process_of_its_own() {
-    let programs = programs(stdio("good"));
+    let programs = programs(stdio("stubborn"));
     let child = programs.child("alone");
     let first = connect(child.clone(), config(), ()).await.unwrap();
     let pid = value(call(&first, "echo", json!({})).await)["pid"].as_u64().unwrap();
