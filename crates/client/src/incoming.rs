@@ -1,5 +1,6 @@
 //! The answer to a request, from its head to its messages, in bounded memory.
 
+use std::fmt;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -36,10 +37,27 @@ pub enum Incoming {
 /// Why a stream gives no more events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The server ended it, or the network did.
-    Over(String),
+    /// It is over: the server ended it, or the network did.
+    Over(Over),
     /// The server sent more than the limits allow.
     TooMuch(sse::DecodeError),
+}
+
+/// How a stream came to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// The server said that it was the end.
+    Ended,
+    Broken(String),
+}
+
+impl fmt::Display for Over {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ended => "the stream ended",
+            Self::Broken(why) => why,
+        })
+    }
 }
 
 impl Incoming {
@@ -84,8 +102,8 @@ impl Stream {
             }
             match self.body.frame().await {
                 Some(Ok(frame)) => self.chunk = frame.into_data().unwrap_or_default(),
-                Some(Err(error)) => return Err(End::Over(error.to_string())),
-                None => return Err(End::Over("the stream ended".to_owned())),
+                Some(Err(error)) => return Err(End::Over(Over::Broken(error.to_string()))),
+                None => return Err(End::Over(Over::Ended)),
             }
         }
     }

@@ -4,10 +4,21 @@
 //! [`Upstream`] is that backend, and [`Config`] is all it is told.
 #![forbid(unsafe_code)]
 
+mod call;
 mod config;
+mod errors;
+mod healing;
+mod link;
+mod messages;
+mod record;
+mod replicas;
+mod seat;
 pub mod stateless;
 pub mod stdio;
+mod tools;
+mod turns;
 mod upstream;
 
 pub use config::{Calls, Config, Credential, Program, Server, Sharing, Stdio};
+pub use replicas::ReplicaStatus;
 pub use upstream::{StartError, Upstream};

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 /// The binary, serving the demo on a port of its own choice.
 pub(crate) struct Server {
     process: Child,
+    banner: String,
     address: SocketAddr,
 }
 
@@ -21,53 +22,70 @@ impl Server {
     }
 
     pub(crate) fn start_with(arguments: &[&str]) -> Self {
+        Self::serve(&[&["--demo", "--listen", "127.0.0.1:0"], arguments].concat())
+    }
+
+    pub(crate) fn serve(arguments: &[&str]) -> Self {
+        Self::spawn(arguments, Stdio::null(), &[])
+    }
+
+    /// With its log in a file.
+    pub(crate) fn serve_logged(arguments: &[&str], log: &Path, variables: &[(&str, &str)]) -> Self {
+        let log = std::fs::File::create(log).expect("a file for the log");
+        Self::spawn(arguments, log.into(), variables)
+    }
+
+    fn spawn(arguments: &[&str], log: Stdio, variables: &[(&str, &str)]) -> Self {
         let mut process = Command::new(env!("CARGO_BIN_EXE_steadfast"))
-            .args(["serve", "--demo", "--listen", "127.0.0.1:0"])
+            .arg("serve")
             .args(arguments)
+            .envs(variables.iter().copied())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(log)
             .spawn()
             .expect("the binary starts");
         let mut lines = BufReader::new(process.stdout.take().expect("a pipe")).lines();
-        let address = lines.find_map(|line| {
-            let line = line.expect("lines of text");
-            line.split("http://").nth(1)?.split('/').next()?.parse().ok()
-        });
-        // What it prints after its address is for people; it must be able to print it.
+        let mut banner = String::new();
+        for line in lines.by_ref().map_while(Result::ok) {
+            banner += &format!("{line}\n");
+            if line.starts_with("Ctrl-C") {
+                break;
+            }
+        }
+        let address = url(&banner, "  URL ").expect("the banner names the address");
+        // It must be able to print more.
         std::thread::spawn(move || lines.count());
-        Self { process, address: address.expect("the banner names the address") }
+        Self { process, banner, address }
+    }
+
+    /// The address of the admin listener.
+    pub(crate) fn admin(&self) -> SocketAddr {
+        url(&self.banner, "  admin ").expect("the banner names the address of the admin listener")
+    }
+
+    pub(crate) fn banner(&self) -> &str {
+        &self.banner
+    }
+
+    /// The same server, asked at another path.
+    pub(crate) fn at(&self, path: &'static str) -> At<'_> {
+        At { server: self, path }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
     }
 
     pub(crate) fn open_session(&self) -> String {
-        let initialize = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
-            "protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}, "sampling": {}},
-            "clientInfo": {"name": "test", "version": "1"},
-        }});
-        let reply = self.post(None, &initialize).read_to_end();
-        let id = reply.lines().find_map(|line| line.strip_prefix("mcp-session-id: "));
-        id.expect("a session id").to_owned()
+        self.at("/mcp").open_session()
     }
 
     pub(crate) fn post(&self, session: Option<&str>, message: &Value) -> Reply {
-        self.send("POST", session, "Content-Type: application/json\r\n", &message.to_string())
+        self.at("/mcp").post(session, message)
     }
 
     pub(crate) fn resume(&self, session: &str, event: &str) -> Reply {
-        self.send("GET", Some(session), &format!("Last-Event-ID: {event}\r\n"), "")
-    }
-
-    fn send(&self, method: &str, session: Option<&str>, headers: &str, body: &str) -> Reply {
-        let socket = TcpStream::connect(self.address).expect("the server listens");
-        socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout, to find hangs");
-        let session = session.map(|id| format!("Mcp-Session-Id: {id}\r\n")).unwrap_or_default();
-        let request = format!(
-            "{method} /mcp HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nAccept: application/json, text/event-stream\r\n\
-             {session}{headers}Content-Length: {}\r\n\r\n{body}",
-            self.address,
-            body.len()
-        );
-        (&socket).write_all(request.as_bytes()).expect("the request goes out");
-        Reply { socket, text: String::new() }
+        self.at("/mcp").resume(session, event)
     }
 
     /// Sends a signal by its name.
@@ -113,6 +131,73 @@ impl Drop for Server {
     }
 }
 
+/// One endpoint of a server.
+#[derive(Clone, Copy)]
+pub(crate) struct At<'a> {
+    server: &'a Server,
+    path: &'static str,
+}
+
+impl At<'_> {
+    pub(crate) fn open_session(&self) -> String {
+        let initialize = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+            "protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}, "sampling": {}},
+            "clientInfo": {"name": "test", "version": "1"},
+        }});
+        let reply = self.post(None, &initialize).read_to_end();
+        let id = reply.lines().find_map(|line| line.strip_prefix("mcp-session-id: "));
+        id.expect("a session id").to_owned()
+    }
+
+    pub(crate) fn post(&self, session: Option<&str>, message: &Value) -> Reply {
+        self.send("POST", session, "Content-Type: application/json\r\n", &message.to_string())
+    }
+
+    pub(crate) fn resume(&self, session: &str, event: &str) -> Reply {
+        self.send("GET", Some(session), &format!("Last-Event-ID: {event}\r\n"), "")
+    }
+
+    pub(crate) fn send(&self, method: &str, session: Option<&str>, headers: &str, body: &str) -> Reply {
+        let address = self.server.address;
+        let socket = TcpStream::connect(address).expect("the server listens");
+        socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout, to find hangs");
+        let session = session.map(|id| format!("Mcp-Session-Id: {id}\r\n")).unwrap_or_default();
+        let request = format!(
+            "{method} {} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nAccept: application/json, text/event-stream\r\n\
+             {session}{headers}Content-Length: {}\r\n\r\n{body}",
+            self.path,
+            body.len()
+        );
+        (&socket).write_all(request.as_bytes()).expect("the request goes out");
+        Reply { socket, text: String::new() }
+    }
+}
+
+/// Waits for what another process does. Only one that hangs gets near the end.
+pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..1000 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("it never happened: {what}");
+}
+
+fn url(banner: &str, line: &str) -> Option<SocketAddr> {
+    let line = banner.lines().find(|each| each.starts_with(line))?;
+    line.split("://").nth(1)?.split('/').next()?.parse().ok()
+}
+
+/// What is at an address, by a plain GET.
+pub(crate) fn get(address: SocketAddr, path: &str) -> String {
+    let socket = TcpStream::connect(address).expect("it listens");
+    socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout, to find hangs");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    (&socket).write_all(request.as_bytes()).expect("the request goes out");
+    Reply { socket, text: String::new() }.read_to_end()
+}
+
 /// A reply as text. What separates chunks is left in it: nothing here looks like it.
 pub(crate) struct Reply {
     socket: TcpStream,
@@ -123,6 +208,16 @@ impl Reply {
     pub(crate) fn read_to_end(mut self) -> String {
         self.socket.read_to_string(&mut self.text).expect("a whole reply");
         self.text
+    }
+
+    /// Whether it is open, with nothing to read.
+    pub(crate) fn is_waiting(&mut self) -> bool {
+        self.socket.set_read_timeout(Some(Duration::from_millis(20))).expect("a timeout");
+        let waits = self.socket.peek(&mut [0]).is_err_and(|error| {
+            matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut)
+        });
+        self.socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+        waits
     }
 
     pub(crate) fn read_until(&mut self, what: &str) -> String {

@@ -115,7 +115,7 @@ impl Run<'_> {
             let event = match stream.next().await {
                 Ok(event) if event.kind != Kind::Message || event.data.is_empty() => continue,
                 Ok(event) => event,
-                Err(End::Over(why)) => return Err(errors::broken(self.method, &why)),
+                Err(End::Over(why)) => return Err(errors::broken(self.method, &why.to_string())),
                 Err(End::TooMuch(error)) => return Err(errors::bad_answer(self.method, &error.to_string())),
             };
             match self.take(&event.data) {

@@ -30,6 +30,12 @@ struct Passing {
 }
 
 impl Backend for Passing {
+    fn opened(&self, _session: SessionHandle) -> BoxFuture<Result<(), ErrorObject>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn closed(&self, _facts: &Arc<Facts>) {}
+
     fn initialize(&self, _: Arc<Facts>, _: Incoming) -> BoxFuture<Result<Welcome, ErrorObject>> {
         Box::pin(async { Err(ErrorObject::new(-32603, "no sessions here")) })
     }

@@ -1,0 +1,117 @@
+//! Where a session sits at the server: which replica, and the client that speaks to it there.
+
+use std::sync::{Arc, OnceLock};
+
+use http::Uri;
+use steadfast_client::Client;
+use steadfast_client::transport::Transport;
+
+use crate::replicas::{Replica, Replicas, Taken};
+use crate::stdio::{Child, Programs};
+
+/// What the place of a program is called: there is one.
+const PROGRAM: &str = "stdio";
+
+/// A process of the server that a session can be opened at.
+pub(crate) struct Place {
+    pub(crate) name: String,
+    pub(crate) url: Uri,
+    pub(crate) transport: Arc<dyn Transport>,
+    /// The session's share in the load of its replica.
+    taken: Option<Taken>,
+}
+
+impl Place {
+    fn program(child: Arc<Child>) -> Self {
+        Self {
+            name: PROGRAM.to_owned(),
+            // Nobody resolves it: the transport knows its program.
+            url: Uri::from_static("http://stdio/mcp"),
+            transport: child,
+            taken: None,
+        }
+    }
+
+    fn at(replica: &Arc<Replica>) -> Self {
+        Self {
+            name: replica.name.clone(),
+            url: replica.url.clone(),
+            transport: Arc::clone(&replica.transport),
+            taken: Some(replica.take()),
+        }
+    }
+
+    pub(crate) fn replica(&self) -> Option<&Arc<Replica>> {
+        self.taken.as_ref().map(|taken| &taken.0)
+    }
+}
+
+/// A session at the server.
+pub(crate) struct Seat {
+    pub(crate) place: Place,
+    pub(crate) client: Client,
+}
+
+/// Every process of the server.
+#[derive(Debug)]
+pub(crate) enum Servers {
+    Http(Arc<Replicas>),
+    Stdio {
+        programs: Programs,
+        /// The process that serves requests without a session.
+        stateless: OnceLock<Arc<Child>>,
+    },
+}
+
+impl Servers {
+    pub(crate) fn stdio(programs: Programs) -> Self {
+        Self::Stdio { programs, stateless: OnceLock::new() }
+    }
+
+    /// The best place that was not tried. The session is named for the log.
+    pub(crate) fn next(&self, session: &str, tried: &[String]) -> Option<Place> {
+        match self {
+            Self::Http(replicas) => replicas.next(tried).map(|replica| Place::at(&replica)),
+            Self::Stdio { programs, .. } => tried.is_empty().then(|| Place::program(programs.child(session))),
+        }
+    }
+
+    pub(crate) fn find(&self, session: &str, name: &str) -> Option<Place> {
+        match self {
+            Self::Http(replicas) => replicas.find(name).map(|replica| Place::at(&replica)),
+            Self::Stdio { programs, .. } => {
+                (name == PROGRAM).then(|| Place::program(programs.child(session)))
+            }
+        }
+    }
+
+    /// Where requests without a session go.
+    pub(crate) fn stateless(&self) -> Option<Place> {
+        match self {
+            Self::Http(replicas) => replicas.next(&[]).map(|replica| Place::at(&replica)),
+            Self::Stdio { programs, stateless } => {
+                let child = stateless.get_or_init(|| programs.child("stateless"));
+                Some(Place::program(Arc::clone(child)))
+            }
+        }
+    }
+
+    pub(crate) fn has_other(&self, name: &str) -> bool {
+        match self {
+            Self::Http(replicas) => replicas.has_other(name),
+            Self::Stdio { .. } => false,
+        }
+    }
+}
+
+impl std::fmt::Debug for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Place").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Seat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Seat").field("place", &self.place).finish_non_exhaustive()
+    }
+}
