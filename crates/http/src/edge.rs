@@ -57,7 +57,7 @@ fn is_named(host: &str, names: &[String]) -> bool {
     names.iter().any(|name| name.eq_ignore_ascii_case(host) || name.eq_ignore_ascii_case(without_port(host)))
 }
 
-fn check_origin(parts: &Parts, origins: &Origins) -> Result<(), Problem> {
+pub(crate) fn check_origin(parts: &Parts, origins: &Origins) -> Result<(), Problem> {
     let mut sent = parts.headers.get_all(http::header::ORIGIN).iter();
     let Some(origin) = sent.next() else { return Ok(()) };
     let origin = origin.to_str().unwrap_or_default();
