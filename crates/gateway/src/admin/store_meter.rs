@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::metrics::{At, Event, Fault, Kind, Metrics, Operation, Outcome, seconds};
 
 /// Errors that are the gateway's own, by their `data.reason`. Every other is the server's.
-const OUR_ERRORS: [&str; 13] = [
+const OUR_ERRORS: [&str; 14] = [
     "bad_answer",
     "cancelled",
     "deadline",
@@ -25,6 +25,7 @@ const OUR_ERRORS: [&str; 13] = [
     "shutting_down",
     "store_unavailable",
     "unavailable",
+    "upstream_refused",
     "upstream_unavailable",
     "withdrawn",
 ];

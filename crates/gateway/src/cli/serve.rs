@@ -24,7 +24,7 @@ Examples:
   steadfast serve --demo --store memory:                   nothing is written anywhere
   steadfast serve --demo --listen 127.0.0.1:0              any free port; the URL is printed
 
-`steadfast config example` prints a configuration file to start from. Every key of it can also be set by a variable:
+`steadfast config example` prints a configuration file to start from. A key of it can also be set by a variable:
 STEADFAST__ADMIN__LISTEN is `listen` of `[admin]`. Flags go before variables, and these before the file.
 
 Logs go to stderr; RUST_LOG=debug shows more.")]

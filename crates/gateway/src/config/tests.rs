@@ -1,5 +1,7 @@
 //! Configurations in, plans or faults out.
 
+mod example;
+
 use std::path::Path;
 
 use steadfast_upstream::{Credential, Server};
