@@ -17,15 +17,15 @@ struct Closed {
 
 impl Closed {
     fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (address, shown) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<_>>>::default());
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let (address, shown) = (listener.local_addr().expect("an address"), Arc::<Mutex<Vec<_>>>::default());
         let notes = Arc::clone(&shown);
         std::thread::spawn(move || {
             for socket in listener.incoming().map_while(Result::ok) {
                 let lines = BufReader::new(&socket).lines().map_while(Result::ok);
                 let head: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
                 let authorization = head.iter().find_map(|line| line.strip_prefix("authorization: "));
-                notes.lock().unwrap().push(authorization.map(str::to_owned));
+                notes.lock().expect("nobody panics here").push(authorization.map(str::to_owned));
                 let _ = (&socket).write_all(
                     b"HTTP/1.1 401 Unauthorized\r\nwww-authenticate: Bearer realm=\"there\"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
                 );

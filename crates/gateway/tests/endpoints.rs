@@ -17,15 +17,15 @@ demo = true
 ";
 
 fn start(store: &str) -> (tempfile::TempDir, Server) {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().expect("a folder");
     let file = directory.path().join("steadfast.toml");
-    std::fs::write(&file, TWO).unwrap();
+    std::fs::write(&file, TWO).expect("a file");
     let store = if store == "sqlite" {
         format!("sqlite:{}", directory.path().join("s.db").display())
     } else {
         store.to_owned()
     };
-    let server = Server::serve(&["--config", file.to_str().unwrap(), "--store", &store]);
+    let server = Server::serve(&["--config", file.to_str().expect("a path of text"), "--store", &store]);
     (directory, server)
 }
 

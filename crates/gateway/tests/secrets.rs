@@ -14,15 +14,15 @@ const ENV: &str = "v4lue-for-a-program";
 fn config(upstream: &str, more: &str) -> String {
     let mut text = String::from("listen = \"127.0.0.1:0\"\nadmin.listen = \"127.0.0.1:0\"\n");
     writeln!(text, "[[endpoint]]\npath = \"/forward\"\nauth = \"forward\"\nupstream = \"{upstream}\"")
-        .unwrap();
-    writeln!(text, "[[endpoint]]\npath = \"/own\"\nupstream = \"{upstream}\"").unwrap();
-    writeln!(text, "headers = {{ Authorization = \"env:KEY\", X-Key = \"env:KEY\" }}").unwrap();
-    writeln!(text, "[[endpoint]]\npath = \"/program\"\nstdio = {{ command = \"no-such-program\", env = {{ A = \"env:VALUE\" }} }}").unwrap();
+        .expect("text");
+    writeln!(text, "[[endpoint]]\npath = \"/own\"\nupstream = \"{upstream}\"").expect("text");
+    writeln!(text, "headers = {{ Authorization = \"env:KEY\", X-Key = \"env:KEY\" }}").expect("text");
+    writeln!(text, "[[endpoint]]\npath = \"/program\"\nstdio = {{ command = \"no-such-program\", env = {{ A = \"env:VALUE\" }} }}").expect("text");
     writeln!(
         text,
         "[[endpoint]]\npath = \"/gone\"\nupstream = \"http://127.0.0.1:1/mcp\"\npatience = \"10ms\""
     )
-    .unwrap();
+    .expect("text");
     text + more
 }
 

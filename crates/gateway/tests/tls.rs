@@ -17,10 +17,10 @@ use support::{Server, eventually};
 /// A certificate of its own authority, and the files of it.
 fn certificate(directory: &Path) -> CertificateDer<'static> {
     let CertifiedKey { cert, signing_key } =
-        generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
     let signing_key: KeyPair = signing_key;
-    std::fs::write(directory.join("cert.pem"), cert.pem()).unwrap();
-    std::fs::write(directory.join("key.pem"), signing_key.serialize_pem()).unwrap();
+    std::fs::write(directory.join("cert.pem"), cert.pem()).expect("a file");
+    std::fs::write(directory.join("key.pem"), signing_key.serialize_pem()).expect("a file");
     cert.der().clone()
 }
 
@@ -32,7 +32,7 @@ fn config(directory: &Path) -> PathBuf {
         at("cert.pem"),
         at("key.pem")
     );
-    std::fs::write(&file, text).unwrap();
+    std::fs::write(&file, text).expect("a file");
     file
 }
 
@@ -41,15 +41,17 @@ fn connect(
     trusted: &CertificateDer<'static>,
 ) -> StreamOwned<ClientConnection, TcpStream> {
     let mut roots = RootCertStore::empty();
-    roots.add(trusted.clone()).unwrap();
+    roots.add(trusted.clone()).expect("a certificate");
     let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .unwrap()
+        .expect("versions")
         .with_root_certificates(roots)
         .with_no_client_auth();
-    let client = ClientConnection::new(Arc::new(config), ServerName::try_from("localhost").unwrap()).unwrap();
-    let socket = TcpStream::connect(address).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let client =
+        ClientConnection::new(Arc::new(config), ServerName::try_from("localhost").expect("a client"))
+            .expect("a client");
+    let socket = TcpStream::connect(address).expect("it listens");
+    socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
     StreamOwned::new(client, socket)
 }
 
@@ -62,7 +64,7 @@ fn ask(stream: &mut StreamOwned<ClientConnection, TcpStream>) -> Result<String, 
         stream.read_exact(&mut byte)?;
         head.push(byte[0]);
     }
-    let head = String::from_utf8(head).unwrap();
+    let head = String::from_utf8(head).expect("text");
     Ok(head.lines().next().unwrap_or_default().to_owned())
 }
 

@@ -48,7 +48,7 @@ fn check_host(parts: &Parts, hosts: &Hosts) -> Result<(), Problem> {
     } else {
         Err(Problem::forbidden(
             "host",
-            "This server does not answer to that Host. Its operator can allow it: `--allow-host`, or `Builder::hosts`.",
+            "This server does not answer to that Host. Its operator can allow it: `hosts`, `--allow-host`, or `Builder::hosts`.",
         ))
     }
 }
@@ -73,7 +73,7 @@ pub(crate) fn check_origin(parts: &Parts, origins: &Origins) -> Result<(), Probl
     } else {
         Err(Problem::forbidden(
             "origin",
-            "This server does not serve that Origin. Its operator can allow it: `--allow-origin`, or `Builder::origins`.",
+            "This server does not serve that Origin. Its operator can allow it: `origins`, `--allow-origin`, or `Builder::origins`.",
         ))
     }
 }

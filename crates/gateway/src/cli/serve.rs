@@ -210,15 +210,9 @@ mod tests {
                 let all = std::iter::once(&table["command"]).chain(arguments);
                 all.map(|word| word.as_str().expect("a text").to_owned()).collect::<Vec<_>>()
             });
-            assert_eq!(
-                words.as_deref(),
-                expect
-                    .as_deref()
-                    .map(|words| words)
-                    .map(|w| w.iter().map(|x| (*x).to_owned()).collect::<Vec<_>>())
-                    .as_deref(),
-                "{command}"
-            );
+            let expect: Option<Vec<String>> =
+                expect.map(|words| words.into_iter().map(str::to_owned).collect());
+            assert_eq!(words, expect, "{command}");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Configurations in, plans or faults out.
 
 mod example;
+mod pages;
 
 use std::path::Path;
 

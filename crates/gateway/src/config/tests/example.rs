@@ -56,7 +56,7 @@ fn example() -> String {
 }
 
 fn endpoint(text: &mut String, schema: &Json, node: &Json) {
-    write!(text, "{}[[endpoint]]\n", comment("One endpoint; there can be any number.")).unwrap();
+    writeln!(text, "{}[[endpoint]]", comment("One endpoint; there can be any number.")).unwrap();
     let all = properties(schema, node);
     for (key, value) in [("path", "\"/mcp\""), ("upstream", "\"http://127.0.0.1:8000/mcp\"")] {
         write!(text, "{}{key} = {value}\n\n", comment(words(&all[key]))).unwrap();
@@ -75,7 +75,7 @@ fn endpoint(text: &mut String, schema: &Json, node: &Json) {
 }
 
 fn table(text: &mut String, schema: &Json, key: &str, node: &Json, mark: &str) {
-    write!(text, "{}{mark}[{key}]\n", comment(words(node))).unwrap();
+    writeln!(text, "{}{mark}[{key}]", comment(words(node))).unwrap();
     for (name, node) in &properties(schema, node) {
         one(text, key, name, node);
     }
