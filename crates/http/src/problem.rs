@@ -244,8 +244,6 @@ impl From<Refusal> for Problem {
                 Self::invalid(StatusCode::TOO_MANY_REQUESTS, format!("{text} Try again later."))
                     .retry_after(1)
             }
-            // A balancer may find the right one.
-            Refusal::Elsewhere => Self::unavailable(format!("{text} Try again.")),
             Refusal::Draining => Self::unavailable(text),
             Refusal::Store(error) => {
                 tracing::warn!(%error, "a request is refused because of the store");
