@@ -212,7 +212,6 @@ fn reason(refusal: &Refusal) -> &'static str {
         Refusal::UnknownEvent => "unknown_event",
         Refusal::Gone => "gone",
         Refusal::UnknownAsk | Refusal::AskDeadline | Refusal::AskWithdrawn => "unknown_ask",
-        Refusal::Elsewhere => "elsewhere",
         Refusal::OverLimit(_) => "over_limit",
         Refusal::Draining => "draining",
         Refusal::Store(_) => "store",
