@@ -115,7 +115,9 @@ impl StoreMeter {
             }
             (Noted::Cancel, StoreOutcome::Cancel(Cancelled::Cancelled { .. })) => self.finished("cancelled"),
             (Noted::OpenAsk, StoreOutcome::OpenAsk(AskOpened::Opened { .. })) => drop(ask("sent")),
-            (Noted::Answer, StoreOutcome::Answer(Answered::Answered { .. })) => drop(ask("answered")),
+            (Noted::Answer, StoreOutcome::Answer(Answered::Answered { .. } | Answered::Kept { .. })) => {
+                drop(ask("answered"))
+            }
             (Noted::Withdraw, StoreOutcome::Withdraw(Withdrawn::Withdrawn)) => drop(ask("withdrawn")),
             (Noted::Attach { kind }, StoreOutcome::Attach(Attached::Attached { .. })) => {
                 metrics.attachments.get_or_create(&Kind { endpoint: self.endpoint.clone(), kind }).inc();
