@@ -105,7 +105,9 @@ impl StoreMeter {
 
     pub(crate) fn applied(&self, noted: Noted, outcome: &StoreOutcome) {
         let metrics = &self.metrics;
-        let ask = |event| metrics.asks.get_or_create(&Event { endpoint: self.endpoint.clone(), event }).inc();
+        let ask = |event| {
+            metrics.asks.get_or_create(&Event { endpoint: self.endpoint.clone(), event }).inc();
+        };
         match (noted, outcome) {
             (Noted::Begin { calls }, StoreOutcome::Begin(Begun::Begun { .. })) => {
                 metrics.calls_begun.get_or_create(&At { endpoint: self.endpoint.clone() }).inc_by(calls);
@@ -114,11 +116,11 @@ impl StoreMeter {
                 self.finished(outcome)
             }
             (Noted::Cancel, StoreOutcome::Cancel(Cancelled::Cancelled { .. })) => self.finished("cancelled"),
-            (Noted::OpenAsk, StoreOutcome::OpenAsk(AskOpened::Opened { .. })) => drop(ask("sent")),
+            (Noted::OpenAsk, StoreOutcome::OpenAsk(AskOpened::Opened { .. })) => ask("sent"),
             (Noted::Answer, StoreOutcome::Answer(Answered::Answered { .. } | Answered::Kept { .. })) => {
-                drop(ask("answered"))
+                ask("answered")
             }
-            (Noted::Withdraw, StoreOutcome::Withdraw(Withdrawn::Withdrawn)) => drop(ask("withdrawn")),
+            (Noted::Withdraw, StoreOutcome::Withdraw(Withdrawn::Withdrawn)) => ask("withdrawn"),
             (Noted::Attach { kind }, StoreOutcome::Attach(Attached::Attached { .. })) => {
                 metrics.attachments.get_or_create(&Kind { endpoint: self.endpoint.clone(), kind }).inc();
             }
