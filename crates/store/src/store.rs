@@ -11,7 +11,7 @@ use crate::reply::Reply;
 use crate::signal::Subscriber;
 
 /// Where sessions live. One call is one atomic step; on every store its outcomes are those of
-/// [`steadfast_session::Session`].
+/// [`steadfast_session::Session`]. Nothing here has a default: a store that wraps another must not forget to pass something on.
 pub trait Store: Send + Sync + 'static {
     /// The rules that this store applies.
     fn rules(&self) -> &Rules;
@@ -52,15 +52,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// How often a waiting reader, and a node with calls or asks in flight, looks for changes that other processes made. `None` where every change is
     /// signalled because there is no other process.
-    fn poll_interval(&self) -> Option<std::time::Duration> {
-        None
-    }
+    fn poll_interval(&self) -> Option<std::time::Duration>;
 
     /// A number that is another one once other processes have changed anything, so that nobody looks for changes that
     /// cannot be there. `None` where that is not known.
-    fn changes_elsewhere(&self) -> Reply<Option<u64>> {
-        Reply::ready(Ok(None))
-    }
+    fn changes_elsewhere(&self) -> Reply<Option<u64>>;
 
     /// Says who hears of changes. To be called once, before the first command.
     fn subscribe(&self, subscriber: Arc<dyn Subscriber>);

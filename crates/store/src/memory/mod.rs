@@ -170,6 +170,15 @@ fn reschedule(agenda: &mut BTreeSet<(Time, SessionId)>, slot: &mut Slot, id: Ses
 }
 
 impl Store for MemoryStore {
+    /// Every change is signalled: there is no other process.
+    fn poll_interval(&self) -> Option<std::time::Duration> {
+        None
+    }
+
+    fn changes_elsewhere(&self) -> Reply<Option<u64>> {
+        Reply::ready(Ok(None))
+    }
+
     fn rules(&self) -> &Rules {
         &self.shared.rules
     }
