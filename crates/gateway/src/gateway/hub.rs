@@ -131,7 +131,6 @@ impl Drop for View {
     }
 }
 
-/// Every method is here, those with a default as well: the store behind may know better.
 impl Store for View {
     fn subscribe(&self, subscriber: Arc<dyn Subscriber>) {
         let namespace = self.namespace.clone();
