@@ -107,7 +107,8 @@ async fn progress(steps: u64, ms: u64, context: &Context) -> String {
 }
 
 async fn ask(question: String, context: &Context) -> Result<String, ServiceError> {
-    let form = json!({"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]});
+    let form =
+        json!({"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]});
     let form = ElicitRequestParams::FormElicitationParams {
         meta: None,
         message: question,
