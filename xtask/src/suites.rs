@@ -87,6 +87,9 @@ pub(crate) const TOOLS: &[Tool] = &[
         probe: &["python3", "-c", "import ensurepip, venv"],
         get: "your package manager",
     },
+    Tool { name: "go", probe: &["go", "version"], get: "https://go.dev, or your package manager" },
+    Tool { name: "jdk", probe: &["javac", "-version"], get: "Java 17 or newer: your package manager" },
+    Tool { name: "mvn", probe: &["mvn", "--version"], get: "Maven: your package manager" },
     Tool {
         name: "valgrind",
         probe: &["valgrind", "--version"],

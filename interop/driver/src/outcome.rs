@@ -123,9 +123,10 @@ impl fmt::Display for Word {
     }
 }
 
-/// Enough of a text to recognise it.
+/// Enough of a text to recognise it, in a line.
 pub(crate) fn shortened(text: &str) -> String {
     const MAX: usize = 100;
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut short: String = text.chars().take(MAX).collect();
     if text.chars().nth(MAX).is_some() {
         short.push('…');

@@ -12,13 +12,12 @@ use serde_json::Value;
 
 use super::Places;
 use super::control::Stage;
+use super::program::Program;
 use super::report::Outcome;
 use super::scripts::{ASKS, DEMO, DEMO_ERAS, ERAS, Script};
 use crate::failure::Failure;
-use crate::prepare;
 use crate::runner::{now, seconds};
 use crate::served::Served;
-use crate::suites::TOOLS;
 
 /// For one step; the slowest takes a few seconds.
 const STEP_LIMIT: Duration = Duration::from_secs(60);
@@ -28,81 +27,21 @@ const END_LIMIT: Duration = Duration::from_secs(10);
 const TAIL_LINES: usize = 40;
 
 pub(super) const CLIENTS: &[Client] = &[
-    Client { name: "typescript", kind: Kind::node("typescript", "client.mjs"), script: &DEMO },
-    Client { name: "python", kind: Kind::python("python", "client.py"), script: &DEMO },
-    Client { name: "rmcp", kind: Kind::Rust { package: "steadfast-interop-rmcp" }, script: &DEMO },
-    Client { name: "typescript-2", kind: Kind::node("typescript-2", "client.mjs"), script: &ERAS },
-    Client { name: "python-2", kind: Kind::python("python-2", "client.py"), script: &ERAS },
-    Client { name: "rmcp-eras", kind: Kind::Rust { package: "steadfast-interop-rmcp" }, script: &ERAS },
-    Client { name: "demo-eras", kind: Kind::node("typescript-2", "demo.mjs"), script: &DEMO_ERAS },
-    Client { name: "python-asks", kind: Kind::python("python", "asks.py"), script: &ASKS },
+    Client { name: "typescript", program: Program::node("typescript", "client.mjs"), script: &DEMO },
+    Client { name: "python", program: Program::python("python", "client.py"), script: &DEMO },
+    Client { name: "rmcp", program: Program::rust("steadfast-interop-rmcp"), script: &DEMO },
+    Client { name: "typescript-2", program: Program::node("typescript-2", "client.mjs"), script: &ERAS },
+    Client { name: "python-2", program: Program::python("python-2", "client.py"), script: &ERAS },
+    Client { name: "rmcp-eras", program: Program::rust("steadfast-interop-rmcp"), script: &ERAS },
+    Client { name: "demo-eras", program: Program::node("typescript-2", "demo.mjs"), script: &DEMO_ERAS },
+    Client { name: "python-asks", program: Program::python("python", "asks.py"), script: &ASKS },
 ];
 
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) name: &'static str,
-    kind: Kind,
+    program: Program,
     pub(super) script: &'static Script,
-}
-
-/// What a client is written in, and where it is.
-#[derive(Debug)]
-enum Kind {
-    /// A program beside a `package-lock.json`.
-    Node { folder: &'static str, file: &'static str },
-    /// A program beside a `requirements.txt`.
-    Python { folder: &'static str, file: &'static str },
-    /// A package of the workspace with a program of its name, which plays every script.
-    Rust { package: &'static str },
-}
-
-impl Kind {
-    const fn node(folder: &'static str, file: &'static str) -> Self {
-        Self::Node { folder, file }
-    }
-
-    const fn python(folder: &'static str, file: &'static str) -> Self {
-        Self::Python { folder, file }
-    }
-
-    /// Names from [`TOOLS`].
-    fn needs(&self) -> &'static [&'static str] {
-        match self {
-            Self::Node { .. } => &["node", "npm"],
-            Self::Python { .. } => &["python3", "python3-venv"],
-            Self::Rust { .. } => &[],
-        }
-    }
-
-    /// Fetches or builds it, and gives the command that runs it.
-    fn prepare(
-        &self,
-        root: &Path,
-        places: &Places,
-        log: &Path,
-        out: &mut dyn Write,
-    ) -> Result<Command, Failure> {
-        match self {
-            Self::Node { folder, file } => {
-                let (from, to) = (places.sources.join(folder), places.cache.join(folder));
-                prepare::node(&from, &to, log, out)?;
-                let mut node = Command::new("node");
-                node.arg(to.join(file));
-                Ok(node)
-            }
-            Self::Python { folder, file } => {
-                let (from, to) = (places.sources.join(folder), places.cache.join(folder));
-                prepare::python(&from, &to, log, out)?;
-                let mut python = Command::new(prepare::venv_python(&to));
-                python.arg("-u").arg(to.join(file));
-                Ok(python)
-            }
-            Self::Rust { package } => {
-                prepare::build(root, package, log, out)?;
-                Ok(Command::new(places.programs.join(package)))
-            }
-        }
-    }
 }
 
 impl Client {
@@ -111,10 +50,7 @@ impl Client {
     }
 
     pub(super) fn missing_tools(&self) -> Option<String> {
-        let needs = self.kind.needs();
-        let missing = TOOLS.iter().filter(|tool| needs.contains(&tool.name) && !tool.is_usable());
-        let missing: Vec<&str> = missing.map(|tool| tool.name).collect();
-        (!missing.is_empty()).then(|| format!("{} is missing", missing.join(", ")))
+        self.program.missing_tools()
     }
 
     /// Prepares it, gives it a server of its own, and watches it play.
@@ -126,8 +62,8 @@ impl Client {
     ) -> Result<Vec<Outcome>, Failure> {
         let folder = places.run.join(self.name);
         fs::create_dir_all(&folder)?;
-        let mut command = self.kind.prepare(root, places, &folder.join("prepare.log"), out)?;
-        if matches!(self.kind, Kind::Rust { .. }) {
+        let mut command = self.program.prepare(root, places, &folder.join("prepare.log"), out)?;
+        if matches!(self.program, Program::Rust { .. }) {
             command.arg(self.script.name);
         }
         let program = places.programs.join(self.script.program);

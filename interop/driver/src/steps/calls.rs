@@ -41,25 +41,35 @@ pub(super) async fn parallel(target: &Target) -> Result<String, Fault> {
     }
 }
 
-/// Two calls in flight with one id: the second may be refused, but nobody gets the other's answer, and nobody hangs.
+/// Two calls in flight with one id: the second may be refused, but nobody gets the other's answer, and nobody hangs. Once the
+/// second would be done first, and once the first.
 pub(super) async fn duplicates(target: &Target) -> Result<String, Fault> {
     let session = target.session().await?;
-    let slow = |ms, text| call(7, "slow", json!({"ms": ms, "text": text}));
-    let first = tokio::spawn(end_of(session.clone(), slow(300, "first")));
-    sleep(Duration::from_millis(100)).await;
-    let second = end_of(session, slow(10, "second")).await;
-    let first = first.await.map_err(|error| Fault::new(Word::Broken, error.to_string()))?;
-    let evidence = format!("first: {first}; second: {second}");
-    if first.is_text("second") || second.is_text("first") {
+    let (overtaking, overtaken) = (pair(&session, 7, 300, 10), pair(&session, 8, 300, 600));
+    let (overtaking, overtaken) = tokio::join!(overtaking, overtaken);
+    let evidence = format!("{}, {} | {}, {}", overtaking.0, overtaking.1, overtaken.0, overtaken.1);
+    let outcomes = [overtaking, overtaken];
+    if outcomes.iter().any(|(first, second)| first.is_text("second") || second.is_text("first")) {
         return Err(Fault::new(Word::Crossed, evidence));
     }
-    for outcome in [&first, &second] {
-        if matches!(outcome, Outcome::Hangs | Outcome::Lost(_)) {
-            return Err(Fault::new(outcome.fault("").word, evidence));
+    for (first, second) in outcomes {
+        let second_is_fine = second.is_text("second") || second.is_explicit_error();
+        if !first.is_text("first") || !second_is_fine {
+            let culprit = if second_is_fine { first } else { second };
+            return Err(Fault::new(culprit.fault("").word, evidence));
         }
     }
-    first.expect_text("first", &evidence)?;
     Ok(evidence)
+}
+
+/// What becomes of the first and of the second.
+async fn pair(session: &Session, id: u64, first_ms: u64, second_ms: u64) -> (Outcome, Outcome) {
+    let slow = |ms, text| end_of(session.clone(), call(id, "slow", json!({"ms": ms, "text": text})));
+    let later = async {
+        sleep(Duration::from_millis(100)).await;
+        slow(second_ms, "second").await
+    };
+    tokio::join!(slow(first_ms, "first"), later)
 }
 
 async fn end_of(session: Session, request: serde_json::Value) -> Outcome {

@@ -5,11 +5,13 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::outcome::Outcome;
 use crate::session::Session;
 use crate::stream::Stream;
+
+const OPENS_WITHIN: Duration = Duration::from_millis(200);
 
 /// What comes from anywhere, in the order of arrival.
 #[derive(Debug)]
@@ -44,10 +46,12 @@ impl Ears {
         self.listeners.spawn(async move { listen(on, session.post(&request).await, speak).await });
     }
 
-    /// Listens to the stream that belongs to no call.
+    /// Listens to the stream that belongs to no call. Some servers say nothing there before there is something to say, not even
+    /// that the stream is open: it has a moment to be so.
     pub(super) async fn get(&mut self, on: &'static str, session: &Session) {
-        let stream = session.get(None).await;
-        self.listeners.spawn(listen(on, stream, self.speak.clone()));
+        let (session, speak) = (session.clone(), self.speak.clone());
+        self.listeners.spawn(async move { listen(on, session.get(None).await, speak).await });
+        sleep(OPENS_WITHIN).await;
     }
 
     /// The next that is heard; `None` if all is silent for as long as `limit`.

@@ -35,7 +35,8 @@ pub(super) async fn cut(target: &Target) -> Result<String, Fault> {
         };
         drop(stream);
         sleep(Duration::from_millis(pause)).await;
-        stream = session.get(Some(&last)).await.map_err(|outcome| outcome.fault("resuming"))?;
+        let resumed = timeout(SILENCE, session.get(Some(&last))).await.unwrap_or(Err(Outcome::Hangs));
+        stream = resumed.map_err(|outcome| outcome.fault("resuming"))?;
     }
     listen(&mut stream, &mut heard, usize::MAX).await?;
     let answers = heard.iter().filter(|message| message["id"] == "cut").map(Outcome::of);
