@@ -1,23 +1,17 @@
-//! One call: its handle, and the task that sees it through.
+//! One call as its owner holds it: a handle, and a task that sees the call through.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_wire::RequestId;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::client::Life;
-use crate::error::{Error, Wait};
+use crate::errand::{Errand, Listener};
+use crate::error::Error;
 use crate::message::Answer;
-use crate::owner::Notification;
-use crate::shared::{Mode, Shared};
-use crate::{legacy, modern};
-use steadfast_wire::members::Members;
-
-/// The call that has no bound in time: it ends when its owner or the server ends it.
-const LISTEN: &str = "subscriptions/listen";
+use crate::owner::{Boxed, Notification};
 
 /// What a call may ask for besides its method and parameters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,27 +63,16 @@ impl Call {
         params: Option<&str>,
         options: CallOptions,
     ) -> Result<Self, Error> {
-        let shared = &life.shared;
-        if shared.closing.is_cancelled() {
-            return Err(Error::Closed);
-        }
-        let params = params.map(Members::parse).transpose().map_err(|_| Error::BadParams)?;
-        let limit = shared.link.limits.calls;
-        let permit =
-            Arc::clone(&shared.calls).try_acquire_owned().map_err(|_| Error::TooManyCalls { limit })?;
-        let (listener, notifications) = mpsc::channel(shared.link.limits.notifications.max(1));
+        let (sender, notifications) = mpsc::channel(life.shared.link.limits.notifications.max(1));
         let (answered, answer) = oneshot::channel();
-        let cancelled = CancellationToken::new();
-        let id = shared.link.next_id();
-        let timeout = match options.timeout {
-            None if method == LISTEN => None,
-            None => Some(shared.link.timeouts.call),
-            some => some,
-        };
-        let job =
-            Job { id: id.clone(), method: method.to_owned(), params, progress: options.progress, listener };
-        let task = Task { shared: Arc::clone(shared), job, timeout, cancelled: cancelled.clone(), permit };
-        tokio::spawn(task.run(answered));
+        let errand = Errand::new(life, method, params, options, Arc::new(Channel(sender)))?;
+        let (id, cancelled) = (errand.id().clone(), CancellationToken::new());
+        let token = cancelled.clone();
+        tokio::spawn(async move {
+            // With the errand goes the listener: its owner then goes on to the answer.
+            let outcome = errand.run(&token).await;
+            let _ = answered.send(outcome);
+        });
         let canceller = Canceller(cancelled.clone());
         let (_guard, _life) = (cancelled.drop_guard(), Arc::clone(life));
         Ok(Self { id, notifications, answer: Some(answer), canceller, _guard, _life })
@@ -129,76 +112,18 @@ impl Call {
     }
 }
 
-/// What is to be called.
-#[derive(Debug)]
-pub(crate) struct Job {
-    pub(crate) id: RequestId,
-    pub(crate) method: String,
-    pub(crate) params: Option<Members>,
-    pub(crate) progress: bool,
-    pub(crate) listener: mpsc::Sender<Notification>,
-}
+/// Hands notifications to the owner of a call, who may want the answer only.
+struct Channel(mpsc::Sender<Notification>);
 
-impl Job {
-    /// The parameters with our progress token, if progress is wanted. The token is the call's first id.
-    pub(crate) fn params_with_token(&self) -> Option<Members> {
-        if !self.progress {
-            return self.params.clone();
-        }
-        let mut params = self.params.clone().unwrap_or_default();
-        let mut meta = params.get("_meta").and_then(|meta| Members::parse(meta).ok()).unwrap_or_default();
-        meta.set("progressToken", &self.id.to_string());
-        params.set("_meta", &meta.to_string());
-        Some(params)
+impl Listener for Channel {
+    fn hear(&self, notification: Notification) -> Boxed<'_, ()> {
+        Box::pin(async move { drop(self.0.send(notification).await) })
     }
-}
 
-struct Task {
-    shared: Arc<Shared>,
-    job: Job,
-    timeout: Option<Duration>,
-    cancelled: CancellationToken,
-    permit: OwnedSemaphorePermit,
-}
-
-impl Task {
-    async fn run(self, answered: oneshot::Sender<Result<Answer, Error>>) {
-        let Self { shared, job, timeout, cancelled, permit } = self;
-        let mut posted = None;
-        let outcome = {
-            let interest = job.progress.then(|| shared.progress.watch(&job.id, job.listener.clone()));
-            let work = async {
-                match &shared.mode {
-                    Mode::Session(sessions) => legacy::call(&shared, sessions, &job, &mut posted).await,
-                    Mode::Stateless(tools) => modern::call(&shared, tools, &job).await,
-                }
-            };
-            let mut work = pin!(work);
-            let outcome = tokio::select! {
-                biased;
-                outcome = &mut work => outcome,
-                () = cancelled.cancelled() => Err(Error::Cancelled),
-                () = shared.closing.cancelled() => Err(Error::Closed),
-                () = elapsed(timeout) => Err(Error::Timeout(Wait::Call)),
-            };
-            drop(interest);
-            outcome
-        };
-        let Job { id, listener, .. } = job;
-        let forsaken = matches!(outcome, Err(Error::Cancelled | Error::Timeout(_)));
-        // Both ends of the handle: without a listener left, its owner goes on to the answer.
-        drop(listener);
-        let _ = answered.send(outcome);
-        if let (true, Some(session)) = (forsaken, posted) {
-            legacy::tell_cancelled(&shared, &session, &id).await;
+    /// Progress may be missed, nothing else may.
+    fn overhear(&self, notification: Notification) {
+        if self.0.try_send(notification).is_err() {
+            tracing::debug!("progress that came on another stream was missed");
         }
-        drop(permit);
-    }
-}
-
-async fn elapsed(timeout: Option<Duration>) {
-    match timeout {
-        Some(timeout) => tokio::time::sleep(timeout).await,
-        None => std::future::pending().await,
     }
 }

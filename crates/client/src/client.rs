@@ -11,6 +11,7 @@ use crate::asks::Asks;
 use crate::call::{Call, CallOptions};
 use crate::config::{Config, Standalone};
 use crate::era::{self, Peer};
+use crate::errand::{Errand, Listener};
 use crate::error::Error;
 use crate::legacy::{self, Sessions};
 use crate::link::Link;
@@ -86,6 +87,17 @@ impl Client {
         Call::start(&self.life, method, params, options)
     }
 
+    /// A call for whoever wants to run it in a task of its own: nothing is sent before [`Errand::run`].
+    pub fn errand(
+        &self,
+        method: &str,
+        params: Option<&str>,
+        options: CallOptions,
+        listener: Arc<dyn Listener>,
+    ) -> Result<Errand, Error> {
+        Errand::new(&self.life, method, params, options, listener)
+    }
+
     /// Sends a notification.
     pub async fn notify(&self, method: &str, params: Option<&str>) -> Result<(), Error> {
         let shared = &self.life.shared;
@@ -123,11 +135,7 @@ impl Client {
     /// The session in use, for whoever goes on with it later.
     pub fn session(&self) -> Option<OpenSession> {
         match &self.life.shared.mode {
-            Mode::Session(sessions) => {
-                let session = sessions.current();
-                let (id, server) = (session.id_text(), session.server.clone());
-                Some(OpenSession { id, revision: session.revision, server })
-            }
+            Mode::Session(sessions) => Some(sessions.current().open()),
             Mode::Stateless(_) => None,
         }
     }

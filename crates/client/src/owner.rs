@@ -10,6 +10,7 @@ use steadfast_wire::rpc::{ErrorObject, METHOD_NOT_FOUND};
 use tokio::task::JoinSet;
 
 use crate::Error;
+use crate::client::OpenSession;
 
 /// A future that knows nothing of its type.
 pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -27,6 +28,13 @@ pub trait Owner: Send + Sync + 'static {
     fn notification(&self, notification: Notification) -> Boxed<'_, ()> {
         drop(notification);
         Box::pin(async {})
+    }
+
+    /// Hears that the server had forgotten the session and that there is this new one. What it gives is called in it before
+    /// anything else: what the server was told before and has to know again. Asks of the old session have been dropped.
+    fn renewed(&self, session: OpenSession) -> Boxed<'_, Vec<Repeat>> {
+        drop(session);
+        Box::pin(async { Vec::new() })
     }
 
     /// Hears what became of the client itself. Must not block.
@@ -57,6 +65,14 @@ pub struct Ask {
     pub params: Option<Bytes>,
     /// The call on whose stream it came, or that asked for input.
     pub call: Option<RequestId>,
+}
+
+/// A request that is made again in a new session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repeat {
+    pub method: String,
+    /// The JSON text of its parameters.
+    pub params: Option<String>,
 }
 
 /// A message of the server that wants no answer.

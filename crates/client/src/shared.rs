@@ -5,14 +5,15 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use steadfast_wire::{RequestId, Revision};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::asks::Asks;
+use crate::errand::Listener;
 use crate::legacy::Sessions;
 use crate::link::Link;
 use crate::modern::Tools;
-use crate::owner::{Notification, Owner};
+use crate::owner::Owner;
 
 pub(crate) struct Shared {
     pub(crate) link: Link,
@@ -49,27 +50,26 @@ impl fmt::Debug for Shared {
 }
 
 /// Who wants to hear the progress of which token, on whatever stream it comes.
-#[derive(Debug, Default)]
-pub(crate) struct Progress(Mutex<HashMap<RequestId, mpsc::Sender<Notification>>>);
+#[derive(Default)]
+pub(crate) struct Progress(Mutex<HashMap<RequestId, Arc<dyn Listener>>>);
 
 /// Ends the interest in a token when it is dropped.
-#[derive(Debug)]
 pub(crate) struct Interest<'a> {
     progress: &'a Progress,
     token: RequestId,
 }
 
 impl Progress {
-    pub(crate) fn watch(&self, token: &RequestId, listener: mpsc::Sender<Notification>) -> Interest<'_> {
+    pub(crate) fn watch(&self, token: &RequestId, listener: Arc<dyn Listener>) -> Interest<'_> {
         self.lock().insert(token.clone(), listener);
         Interest { progress: self, token: token.clone() }
     }
 
-    pub(crate) fn listener(&self, token: &RequestId) -> Option<mpsc::Sender<Notification>> {
+    pub(crate) fn listener(&self, token: &RequestId) -> Option<Arc<dyn Listener>> {
         self.lock().get(token).cloned()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<RequestId, mpsc::Sender<Notification>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<RequestId, Arc<dyn Listener>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

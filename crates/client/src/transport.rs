@@ -1,6 +1,9 @@
 //! How requests reach a server: the only place that knows sockets.
 
+use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,11 +11,17 @@ use http::{Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::dns::Name;
 use hyper_util::client::legacy::connect::{Connect, HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tower_service::Service;
 
 use crate::config::{Limits, Timeouts};
 use crate::owner::Boxed;
+
+/// How long a connection is kept for the next request. Node and uvicorn close theirs after 5 s: a request that is under way
+/// then is lost, and nobody can tell whether it was begun.
+const MAX_IDLE: Duration = Duration::from_secs(4);
 
 /// The body of an answer, piece by piece. Dropped before its end, it closes its connection.
 pub type Body = UnsyncBoxBody<Bytes, BrokenBody>;
@@ -54,7 +63,33 @@ pub struct Http<C> {
 impl Http<HttpConnector> {
     /// Plain TCP.
     pub fn new(timeouts: &Timeouts, limits: &Limits) -> Self {
-        Self::over(tcp(timeouts.connect), limits)
+        Self::over(set_up(HttpConnector::new(), timeouts.connect), limits)
+    }
+}
+
+impl Http<HttpConnector<Pinned>> {
+    /// Plain TCP to this very address, whatever the host of a request resolves to. Its name is still sent as `Host`.
+    pub fn pinned(address: SocketAddr, timeouts: &Timeouts, limits: &Limits) -> Self {
+        let connector = HttpConnector::new_with_resolver(Pinned(address));
+        Self::over(set_up(connector, timeouts.connect), limits)
+    }
+}
+
+/// Resolves every name to one address.
+#[derive(Clone, Copy, Debug)]
+pub struct Pinned(SocketAddr);
+
+impl Service<Name> for Pinned {
+    type Response = std::iter::Once<SocketAddr>;
+    type Error = Infallible;
+    type Future = std::future::Ready<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _name: Name) -> Self::Future {
+        std::future::ready(Ok(std::iter::once(self.0)))
     }
 }
 
@@ -63,7 +98,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Http<C> {
     pub fn over(connector: C, limits: &Limits) -> Self {
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(Duration::from_secs(30))
+            .pool_idle_timeout(MAX_IDLE)
             .http1_max_buf_size(limits.head_bytes.max(8 << 10))
             .http1_max_headers(limits.headers)
             .build(connector);
@@ -86,8 +121,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Transport for Http<C> {
     }
 }
 
-fn tcp(timeout: Duration) -> HttpConnector {
-    let mut connector = HttpConnector::new();
+fn set_up<R>(mut connector: HttpConnector<R>, timeout: Duration) -> HttpConnector<R> {
     connector.set_connect_timeout(Some(timeout));
     connector.set_nodelay(true);
     connector

@@ -43,6 +43,12 @@ pub trait Backend: Send + Sync + 'static {
     /// `facts.revision` is what was negotiated, and the backend may settle for another.
     fn initialize(&self, facts: Arc<Facts>, request: Incoming) -> BoxFuture<Result<Welcome, ErrorObject>>;
 
+    /// A session that this backend welcomed is in the store, and its client does not know of it yet. An error takes it back.
+    fn opened(&self, session: SessionHandle) -> BoxFuture<Result<(), ErrorObject>> {
+        let _ = session;
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Answers a call with the JSON text of its result.
     fn call(&self, call: CallHandle, request: Incoming) -> BoxFuture<Result<Bytes, ErrorObject>>;
 

@@ -145,9 +145,9 @@ impl Engine {
             }
         };
         let refusal = match self.store.open(Facts { revision, ..facts }).await {
-            Ok(Opened::Opened(_)) => {
+            Ok(Opened::Opened(facts)) => {
                 self.live.note(id);
-                return Ok((id, result));
+                return self.settle(facts).await.map(|()| (id, result));
             }
             Ok(Opened::Taken) => Refusal::Store(StoreError::Unavailable("the session id is taken".into())),
             Ok(Opened::OverLimit(limit)) => Refusal::OverLimit(limit),
@@ -155,6 +155,19 @@ impl Engine {
         };
         self.backend.closed(&asked);
         Err(OpenError::Refused(refusal))
+    }
+
+    /// Lets the backend do what it has to before the client hears of its session.
+    async fn settle(&self, facts: Arc<Facts>) -> Result<(), OpenError> {
+        let handle = SessionHandle::new(self.arc(), Arc::clone(&facts));
+        let settled = catch_panic(async { self.backend.opened(handle).await }).await;
+        let Err(error) = settled.and_then(|settled| settled) else { return Ok(()) };
+        let close = Close { reason: CloseReason::ServerEnded };
+        if let Err(error) = self.store.run(facts.id, close, self.now()).await {
+            // Nobody knows its id, so it will expire.
+            tracing::warn!(session = %facts.id.short(), %error, "a session that came to nothing is still open");
+        }
+        Err(OpenError::Backend(error))
     }
 
     /// The session with this id, if it is this principal's. A session that this process has never seen is

@@ -1,6 +1,6 @@
 //! A session as its server sees it: something to notify, to keep state in, and to end.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use steadfast_session::command::{GetState, PutState, StateGot, StatePut, Target};
@@ -9,6 +9,7 @@ use steadfast_store::{StoreError, StoreExt};
 
 use crate::asks::AskHandle;
 use crate::engine::Engine;
+use crate::listener::SessionEventKind;
 use crate::live::LiveSession;
 use crate::refusal::Refusal;
 
@@ -18,6 +19,19 @@ use crate::refusal::Refusal;
 pub struct SessionHandle {
     engine: Arc<Engine>,
     facts: Arc<Facts>,
+}
+
+/// Refers to a session of an engine that may be gone.
+#[derive(Clone, Debug)]
+pub struct SessionRef {
+    engine: Weak<Engine>,
+    facts: Arc<Facts>,
+}
+
+impl SessionRef {
+    pub fn upgrade(&self) -> Option<SessionHandle> {
+        self.engine.upgrade().map(|engine| SessionHandle::new(engine, Arc::clone(&self.facts)))
+    }
 }
 
 /// Why session state could not be read or written.
@@ -92,6 +106,16 @@ impl SessionHandle {
     /// Something that is made once for the session while this node has anything to do with it.
     pub fn keepsake<T: Send + Sync + 'static>(&self, make: impl FnOnce(&Facts) -> T) -> Arc<T> {
         self.live().keepsake(make)
+    }
+
+    /// The same session, for whoever must not keep the engine alive.
+    pub fn downgrade(&self) -> SessionRef {
+        SessionRef { engine: Arc::downgrade(&self.engine), facts: Arc::clone(&self.facts) }
+    }
+
+    /// Tells listeners that what answers the session had lost it, and was told all it has to know.
+    pub fn report_healed(&self) {
+        self.engine.listeners.report(&self.facts, SessionEventKind::Healed);
     }
 
     pub fn engine(&self) -> &Arc<Engine> {

@@ -42,7 +42,7 @@ pub use cursor::{Cursor, CursorStatus, Event};
 pub use engine::{Engine, OpenError, Posted};
 pub use entropy::{Entropy, SystemEntropy};
 pub use exchange::{Answer, Replies, Reply};
-pub use handle::{SessionHandle, StateError};
+pub use handle::{SessionHandle, SessionRef, StateError};
 pub use jobs::{JobStatus, StartedJob};
 pub use listener::{SessionEvent, SessionEventKind};
 pub use live::LiveSession;

@@ -37,6 +37,8 @@ pub enum SessionEventKind {
     Reattached,
     /// This process serves a session that it did not open.
     Restored,
+    /// What answers it had lost it, and was told anew what it has to know.
+    Healed,
     Closed(CloseReason),
 }
 

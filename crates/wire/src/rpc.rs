@@ -1,5 +1,8 @@
 //! JSON-RPC error codes and the messages that we write ourselves.
 
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
 use crate::id::RequestId;
 
 pub const PARSE_ERROR: i32 = -32700;
@@ -32,6 +35,20 @@ impl ErrorObject {
     pub fn internal(reason: &str, message: impl Into<String>, retryable: bool) -> Self {
         let data = format!(r#"{{"reason":{},"retryable":{retryable}}}"#, json_string(reason));
         Self { code: INTERNAL_ERROR, message: message.into(), data: Some(data) }
+    }
+
+    /// Reads the JSON text of an error. `data` stays as it came.
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Parts<'a> {
+            code: i32,
+            #[serde(default)]
+            message: String,
+            #[serde(borrow)]
+            data: Option<&'a RawValue>,
+        }
+        let Parts { code, message, data } = serde_json::from_slice(text).ok()?;
+        Some(Self { code, message, data: data.map(|data| data.get().to_owned()) })
     }
 
     /// The whole response message. Without an id the member is left out: `null` is not a legal MCP id.
@@ -69,6 +86,16 @@ mod tests {
             String::from_utf8(error.to_message(None)).unwrap(),
             r#"{"jsonrpc":"2.0","error":{"code":-32700,"message":"bad \"json\""}}"#
         );
+    }
+
+    #[test]
+    fn an_error_is_read_as_it_came() {
+        let read = |text: &str| ErrorObject::parse(text.as_bytes());
+        let error = read(r#"{"code":-32002,"message":"no","data":{ "b":1.0 }}"#).unwrap();
+        assert_eq!((error.code, error.message.as_str()), (-32002, "no"));
+        assert_eq!(error.data.as_deref(), Some(r#"{ "b":1.0 }"#));
+        assert_eq!(read(r#"{"code":1}"#).unwrap().data, None);
+        assert_eq!(read(r#"{"message":"no"}"#), None);
     }
 
     #[test]

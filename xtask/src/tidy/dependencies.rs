@@ -6,7 +6,8 @@ use super::Finding;
 use super::repo::Repo;
 
 /// The folders in `crates/`, each of which may depend on those before it only.
-const LAYERS: &[&str] = &["wire", "session", "store", "engine", "http", "steadfast", "client", "gateway"];
+const LAYERS: &[&str] =
+    &["wire", "session", "store", "engine", "http", "steadfast", "client", "upstream", "gateway"];
 
 /// The layers that do no IO, read no clock, draw no entropy and know nothing of tasks.
 const PURE: &[&str] = &["wire", "session"];

@@ -9,7 +9,7 @@ use steadfast_wire::{RequestId, headers};
 
 use super::receive::receive;
 use super::{Session, Sessions};
-use crate::call::Job;
+use crate::errand::Job;
 use crate::error::Error;
 use crate::incoming::{End, Incoming, Stream};
 use crate::link::no_answer;
@@ -24,8 +24,7 @@ pub(crate) async fn call(
     job: &Job,
     posted: &mut Option<Arc<Session>>,
 ) -> Result<Answer, Error> {
-    let params = job.params_with_token().map(|params| params.to_string());
-    let text = message::request(&job.id, &job.method, params.as_deref());
+    let text = message::request(&job.id, &job.method, job.params_text().as_deref());
     let mut session = sessions.current();
     let first = session.generation;
     loop {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use steadfast_wire::{MessageKind, params};
 
 use super::Session;
-use crate::call::Job;
+use crate::errand::Job;
 use crate::message::Received;
 use crate::owner::{self, Ask, Notification};
 use crate::shared::Shared;
@@ -47,14 +47,8 @@ async fn notify(shared: &Arc<Shared>, message: Received, job: Option<&Job>) {
     let listener = elsewhere.and_then(|token| shared.progress.listener(&token));
     let notification = Notification { method: message.method, params: message.params };
     match (listener, job) {
-        // From another stream, which does not wait for the owner of this call: progress may be missed, nothing else may.
-        (Some(listener), _) => {
-            if listener.try_send(notification).is_err() {
-                tracing::debug!("progress that came on another stream was missed");
-            }
-        }
-        // The owner may want the answer only.
-        (None, Some(job)) => drop(job.listener.send(notification).await),
+        (Some(listener), _) => listener.overhear(notification),
+        (None, Some(job)) => job.listener.hear(notification).await,
         (None, None) => owner::tell(&shared.owner, notification).await,
     }
 }

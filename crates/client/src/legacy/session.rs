@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::incoming::Incoming;
 use crate::link::{Link, Reply};
 use crate::message::{self, Answer};
-use crate::owner::Event;
+use crate::owner::{Event, Repeat};
 use crate::shared::{Mode, Shared};
 use steadfast_wire::members::Members;
 
@@ -44,6 +44,11 @@ impl Session {
     /// Whether this status means that the server has forgotten the session.
     pub(crate) fn is_lost(&self, status: StatusCode) -> bool {
         status == StatusCode::NOT_FOUND && self.id.is_some()
+    }
+
+    /// The session for whoever goes on with it later.
+    pub(crate) fn open(&self) -> OpenSession {
+        OpenSession { id: self.id_text(), revision: self.revision, server: self.server.clone() }
     }
 
     pub(crate) fn id_text(&self) -> Option<String> {
@@ -112,6 +117,9 @@ async fn renew(shared: Arc<Shared>, lost: Arc<Session>) -> Result<Arc<Session>, 
     match initialize(&shared.link, lost.revision, lost.generation + 1).await {
         Ok(session) => {
             let session = Arc::new(session);
+            for repeat in shared.owner.renewed(session.open()).await {
+                again(&shared.link, &session, repeat).await;
+            }
             sessions.current.send_replace(Arc::clone(&session));
             shared.owner.event(Event::SessionRenewed);
             Ok(session)
@@ -121,6 +129,20 @@ async fn renew(shared: Arc<Shared>, lost: Arc<Session>) -> Result<Arc<Session>, 
             Err(error)
         }
     }
+}
+
+/// Makes a request again in a new session. The session is of use without it, so a failure is logged and no more.
+async fn again(link: &Link, session: &Session, repeat: Repeat) {
+    let Repeat { method, params } = repeat;
+    let id = link.next_id();
+    let text = message::request(&id, &method, params.as_deref());
+    let error = match link.request(&id, session.revision, session.headers(), text).await {
+        Ok((_, Reply::Answer(Answer::Result(_)))) => return,
+        Ok((_, Reply::Answer(Answer::Error(error)))) => String::from_utf8_lossy(&error).into_owned(),
+        Ok((_, Reply::Refusal { status, .. })) => format!("status {status}"),
+        Err(error) => error.to_string(),
+    };
+    tracing::warn!(method, error, "a request could not be repeated in a new session");
 }
 
 /// A session that was opened before.

@@ -11,7 +11,7 @@ use steadfast_wire::{MessageKind, RequestId, Revision};
 use super::head;
 use super::inputs::Outcome;
 use super::tools::Tools;
-use crate::call::Job;
+use crate::errand::Job;
 use crate::error::Error;
 use crate::incoming::{End, Incoming, Stream};
 use crate::link::no_answer;
@@ -163,8 +163,7 @@ impl Run<'_> {
             match message.kind {
                 MessageKind::Notification => {
                     let notification = Notification { method: message.method, params: message.params };
-                    // The owner may want the answer only.
-                    drop(self.job.listener.send(notification).await);
+                    self.job.listener.hear(notification).await;
                 }
                 MessageKind::Request(_) => {
                     let what =

@@ -1,0 +1,224 @@
+//! One call, from the client to the server and back: exactly one answer, whatever the server does.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use steadfast_client::{Answer, Boxed, CallOptions, Effect, Error, Listener, Notification, RequestId};
+use steadfast_engine::{CallHandle, Class, Incoming};
+use steadfast_wire::members::Members;
+use steadfast_wire::rpc::{ErrorObject, json_string};
+
+use crate::errors;
+use crate::link::Link;
+use crate::messages;
+use crate::record::{MAX_SUBSCRIPTIONS, Record};
+use crate::seat::Seat;
+use crate::tools::only_looks;
+
+/// What the client wants.
+struct Request<'a> {
+    method: &'a str,
+    params: Option<&'a str>,
+    /// The client's progress token, as JSON text.
+    token: Option<String>,
+}
+
+/// Has the server answer a call.
+pub(crate) async fn call(
+    link: &Arc<Link>,
+    call: &CallHandle,
+    incoming: &Incoming,
+) -> Result<Bytes, ErrorObject> {
+    // It came as JSON text, so it is UTF-8.
+    let params = incoming.params.as_deref().and_then(|params| std::str::from_utf8(params).ok());
+    let token = params.and_then(messages::progress_token);
+    let request = Request { method: &incoming.method, params, token };
+    check(link, call, &request).await?;
+    let turn = link.turns.next(call.cancelled()).await?;
+    let answer = match attempt_until_known(link, turn.lane, call, &request).await? {
+        Answer::Result(result) => result,
+        Answer::Error(error) => return Err(errors::of_server(&error)),
+    };
+    drop(turn);
+    note(link, call, &request, &answer).await;
+    Ok(answer)
+}
+
+/// Sends the call, and once more if the first attempt came to nothing that matters.
+async fn attempt_until_known(
+    link: &Arc<Link>,
+    lane: usize,
+    call: &CallHandle,
+    request: &Request<'_>,
+) -> Result<Answer, ErrorObject> {
+    let unavailable = |error: Error| errors::of_client(&error, true);
+    let seat = link.seated(lane).await.map_err(unavailable)?;
+    let error = match attempt(link, lane, &seat, call, request).await {
+        Ok(answer) => return Ok(answer),
+        Err(error) => error,
+    };
+    if !is_about_the_server(&error) || call.cancelled().is_cancelled() {
+        return Err(errors::of_client(&error, false));
+    }
+    let known = link.shared.is_safe(request.method, request.params);
+    if error.effect() == Effect::Unknown && known == Some(false) {
+        return Err(errors::of_client(&error, false));
+    }
+    // The server has to be there for another attempt, and to say whether there may be one.
+    let healed = async {
+        link.heal(lane, &seat, &error).await?;
+        link.seated(lane).await
+    };
+    let seat = tokio::select! {
+        biased;
+        () = call.cancelled().cancelled() => return Err(errors::of_client(&Error::Cancelled, true)),
+        seat = healed => match seat {
+            Ok(seat) => seat,
+            Err(late) if error.effect() == Effect::None => return Err(errors::of_client(&late, true)),
+            Err(_) => return Err(errors::of_client(&error, known == Some(true))),
+        },
+    };
+    if error.effect() == Effect::Unknown && !is_safe(link, &seat, request).await {
+        return Err(errors::of_client(&error, false));
+    }
+    tracing::info!(session = link.short(), method = request.method, %error, "a call is tried once more");
+    match attempt(link, lane, &seat, call, request).await {
+        Ok(answer) => Ok(answer),
+        // Whatever was safe before still is.
+        Err(error) => Err(errors::of_client(&error, true)),
+    }
+}
+
+/// Whether the network or the server failed in a way that passes.
+fn is_about_the_server(error: &Error) -> bool {
+    match error {
+        Error::Connect(_) | Error::Broken(_) | Error::OutcomeUnknown { .. } | Error::SessionLost => true,
+        Error::Refused { status, .. } => matches!(status, 502..=504),
+        _ => false,
+    }
+}
+
+/// Whether the call may be made twice, by the server's own word.
+async fn is_safe(link: &Link, seat: &Seat, request: &Request<'_>) -> bool {
+    let mut cursor: Option<String> = None;
+    for _ in 0..link.shared.config.limits.pages {
+        if let Some(safe) = link.shared.is_safe(request.method, request.params) {
+            return safe;
+        }
+        let params = cursor.as_ref().map(|cursor| format!(r#"{{"cursor":{}}}"#, json_string(cursor)));
+        let Ok(list) = seat.client.call("tools/list", params.as_deref()) else { return false };
+        let Ok(Answer::Result(list)) = list.answer().await else { return false };
+        cursor = link.shared.tools.learn(&list).next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    link.shared.is_safe(request.method, request.params) == Some(true)
+}
+
+async fn attempt(
+    link: &Arc<Link>,
+    lane: usize,
+    seat: &Seat,
+    call: &CallHandle,
+    request: &Request<'_>,
+) -> Result<Answer, Error> {
+    let ear =
+        Arc::new(Ear { call: call.clone(), id: std::sync::OnceLock::new(), token: request.token.clone() });
+    let options = CallOptions { timeout: None, progress: request.token.is_some() };
+    let errand =
+        seat.client.errand(request.method, request.params, options, Arc::clone(&ear) as Arc<dyn Listener>)?;
+    // Nothing was sent yet, so nothing is heard before this.
+    let _ = ear.id.set(errand.id().clone());
+    let _at_server = link.enter(lane, errand.id(), call);
+    errand.run(call.cancelled()).await
+}
+
+/// Puts what the server says of a call on the call's stream.
+struct Ear {
+    call: CallHandle,
+    /// The call's id at the server.
+    id: std::sync::OnceLock<RequestId>,
+    token: Option<String>,
+}
+
+impl Ear {
+    fn message(&self, notification: Notification) -> Option<(Class, Bytes)> {
+        messages::for_call(notification, self.id.get()?, self.token.as_deref())
+    }
+}
+
+impl Listener for Ear {
+    fn hear(&self, notification: Notification) -> Boxed<'_, ()> {
+        // It is on its way before the future is polled, so that order does not depend on anybody's patience.
+        let sent = self.message(notification).map(|(class, payload)| self.call.notify(class, payload));
+        Box::pin(async move {
+            if let Some(sent) = sent
+                && let Err(refusal) = sent.await
+            {
+                tracing::debug!(%refusal, "a notification of a call is lost");
+            }
+        })
+    }
+
+    fn overhear(&self, notification: Notification) {
+        drop(self.hear(notification));
+    }
+}
+
+/// Refuses what could not be kept up after the server forgets.
+async fn check(link: &Link, call: &CallHandle, request: &Request<'_>) -> Result<(), ErrorObject> {
+    if request.method != "resources/subscribe" {
+        return Ok(());
+    }
+    let record = Record::load(&call.session()).await.ok().flatten().unwrap_or_default();
+    if record.subscriptions.len() < MAX_SUBSCRIPTIONS {
+        return Ok(());
+    }
+    tracing::debug!(session = link.short(), "too many subscriptions");
+    let message =
+        format!("This session watches {MAX_SUBSCRIPTIONS} resources already. Unsubscribe from some.");
+    Err(ErrorObject::internal("over_limit", message, false))
+}
+
+/// Remembers what the server was told, and what it told.
+async fn note(link: &Link, call: &CallHandle, request: &Request<'_>, result: &Bytes) {
+    match request.method {
+        "tools/list" => drop(link.shared.tools.learn(result)),
+        "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe" => {
+            let params = request.params.unwrap_or_default();
+            let noted = Record::change(&call.session(), |record| record.note(request.method, params)).await;
+            if let Err(error) = noted {
+                tracing::warn!(session = link.short(), %error, "what the server was told is not written down");
+            }
+            if request.method == "logging/setLevel" {
+                level_elsewhere(link, params).await;
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The level holds for the whole session, whichever lane its calls are on.
+async fn level_elsewhere(link: &Link, params: &str) {
+    for seat in link.lanes.iter().skip(1).filter_map(crate::link::Lane::seat) {
+        if let Ok(call) = seat.client.call("logging/setLevel", Some(params))
+            && let Err(error) = call.answer().await
+        {
+            tracing::debug!(session = link.short(), %error, "the log level of a lane was not set");
+        }
+    }
+}
+
+/// The tool that a call names.
+pub(crate) fn tool_name(params: Option<&str>) -> Option<String> {
+    Members::parse(params?).ok()?.text("name")
+}
+
+/// Whether a call may be made twice; `None` if the server has to be asked.
+pub(crate) fn is_safe_by(tools: &crate::tools::Tools, method: &str, params: Option<&str>) -> Option<bool> {
+    match method {
+        "tools/call" => tools.is_safe(&tool_name(params)?),
+        method => Some(only_looks(method)),
+    }
+}

@@ -1,0 +1,158 @@
+//! What an upstream can be told.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderValue, Uri};
+use steadfast_client::{Backoff, Limits, Timeouts};
+
+/// Where the server is, how it wants to be treated, and every bound.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub server: Server,
+    pub calls: Calls,
+    pub credential: Credential,
+    /// Whether to hold the stream open on which a server sends what belongs to no call.
+    pub standalone: bool,
+    /// How long a server that cannot be reached is waited for, and looked for elsewhere, before its callers are told.
+    pub patience: Duration,
+    /// Tools whose annotations are remembered, of those that were asked for.
+    pub limits: Limits,
+    pub timeouts: Timeouts,
+    pub backoff: Backoff,
+}
+
+impl Config {
+    /// Every default, for the server at these addresses.
+    pub fn http(replicas: Vec<Uri>) -> Self {
+        Self::of(Server::Http { replicas, headers: HeaderMap::new() })
+    }
+
+    /// Every default, for a server that is a program.
+    pub fn stdio(program: Program) -> Self {
+        Self::of(Server::Stdio(Stdio::new(program)))
+    }
+
+    fn of(server: Server) -> Self {
+        // A dead machine is noticed by its silence: a call that has another to go to must not wait long.
+        let timeouts = Timeouts { connect: Duration::from_secs(3), ..Timeouts::default() };
+        Self {
+            server,
+            calls: Calls::default(),
+            credential: Credential::None,
+            standalone: true,
+            patience: Duration::from_secs(10),
+            limits: Limits::default(),
+            timeouts,
+            backoff: Backoff::default(),
+        }
+    }
+}
+
+/// What the server is.
+#[derive(Clone)]
+pub enum Server {
+    /// Reached over HTTP. Each address is a replica, and one that resolves to several is as many.
+    Http {
+        replicas: Vec<Uri>,
+        /// Sent with every request.
+        headers: HeaderMap,
+    },
+    /// A program that speaks on its standard input and output.
+    Stdio(Stdio),
+}
+
+/// Leaves out the values of headers, which may be secrets.
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Http { replicas, headers } => {
+                let names: Vec<_> = headers.keys().collect();
+                f.debug_struct("Http").field("replicas", replicas).field("headers", &names).finish()
+            }
+            Self::Stdio(stdio) => f.debug_tuple("Stdio").field(stdio).finish(),
+        }
+    }
+}
+
+/// How a program is run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stdio {
+    pub program: Program,
+    pub sharing: Sharing,
+    /// The longest line that it may write.
+    pub line_bytes: usize,
+    /// How long it may take to end by itself after its input was closed, and again after it was told to.
+    pub farewell: Duration,
+    /// Programs at a time. One more is refused.
+    pub processes: usize,
+}
+
+impl Stdio {
+    pub fn new(program: Program) -> Self {
+        let farewell = Duration::from_secs(2);
+        Self { program, sharing: Sharing::PerSession, line_bytes: 32 << 20, farewell, processes: 256 }
+    }
+}
+
+/// What is started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Program {
+    pub command: String,
+    pub arguments: Vec<String>,
+    /// Added to the environment of this process.
+    pub environment: BTreeMap<String, String>,
+    /// Where it is started, if not where this process was.
+    pub folder: Option<PathBuf>,
+}
+
+/// How many processes a program is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sharing {
+    /// One for each session: what one client does is nothing to another.
+    #[default]
+    PerSession,
+    /// One for all.
+    Shared,
+}
+
+/// How many calls the server takes at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Calls {
+    /// Calls at a time in one session of the server's, for servers that lose track of more. More wait.
+    pub concurrency: Option<NonZeroUsize>,
+    /// Sessions of the server's that the calls of one client session may be spread over; only for servers whose tools keep
+    /// nothing in a session. Each takes one call at a time, or as many as `concurrency` says.
+    pub spread: NonZeroUsize,
+    /// Calls of one client session that may wait. One more is refused.
+    pub waiting: usize,
+}
+
+impl Default for Calls {
+    fn default() -> Self {
+        Self { concurrency: None, spread: NonZeroUsize::MIN, waiting: 1024 }
+    }
+}
+
+/// What the server is shown to prove that we may use it.
+#[derive(Clone)]
+pub enum Credential {
+    None,
+    /// The client's own `Authorization`, as it came.
+    Forwarded,
+    /// This value of `Authorization`, whoever calls.
+    Own(HeaderValue),
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "None",
+            Self::Forwarded => "Forwarded",
+            Self::Own(_) => "Own(…)",
+        })
+    }
+}

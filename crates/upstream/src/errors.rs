@@ -1,0 +1,141 @@
+//! Why a call has no answer of the server's, in words for its client.
+
+use steadfast_client::{Error, Wait};
+use steadfast_engine::Refusal;
+use steadfast_wire::rpc::{ErrorObject, INTERNAL_ERROR, json_string};
+
+/// The server answered, with an error. What cannot be read of it is still an error.
+pub(crate) fn of_server(text: &[u8]) -> ErrorObject {
+    ErrorObject::parse(text).unwrap_or_else(|| {
+        let message = format!("The server answered with an error that cannot be read: {}", quote(text));
+        ErrorObject::internal("bad_answer", message, false)
+    })
+}
+
+/// There is no answer. `safe`: doing it once more does no harm.
+pub(crate) fn of_client(error: &Error, safe: bool) -> ErrorObject {
+    match error {
+        Error::BadParams => {
+            ErrorObject::new(steadfast_wire::rpc::INVALID_PARAMS, "The parameters are not a JSON object.")
+        }
+        Error::Cancelled | Error::Closed => {
+            ErrorObject::internal("cancelled", "The call was cancelled.", safe)
+        }
+        Error::TooManyCalls { limit } => {
+            let message = format!("{limit} calls are on their way to the server already. Try again later.");
+            ErrorObject::internal("over_limit", message, true)
+        }
+        Error::Refused { status, body } => refused(*status, body),
+        Error::NoCommonRevision { offered } => {
+            let message = format!(
+                "The server behind this gateway speaks {}, and not the protocol version of this session.",
+                if offered.is_empty() { "other versions".to_owned() } else { offered.join(", ") }
+            );
+            ErrorObject::internal("no_common_version", message, false)
+        }
+        Error::OldTransport => ErrorObject::internal(
+            "no_common_version",
+            "The server behind this gateway speaks 2024-11-05 over HTTP+SSE, which is not supported.",
+            false,
+        ),
+        Error::Connect(_) | Error::SessionLost => unavailable(error),
+        Error::Timeout(Wait::Head | Wait::Call) | Error::Broken(_) | Error::OutcomeUnknown { .. } => {
+            let message =
+                format!("The server was lost while it worked on this; it may have taken effect: {error}.");
+            ErrorObject::internal("outcome_unknown", message, safe)
+        }
+        Error::BadAddress(_)
+        | Error::BadConfig(_)
+        | Error::Unmirrorable { .. }
+        | Error::InputRefused { .. }
+        | Error::BadAnswer(_)
+        | Error::UnusableTool { .. }
+        | Error::UnknownResultType(_)
+        | Error::TooManyRounds { .. } => {
+            ErrorObject::internal("bad_answer", format!("The server cannot be used: {error}."), false)
+        }
+    }
+}
+
+/// Nothing was sent, because nobody is there.
+pub(crate) fn unavailable(error: &Error) -> ErrorObject {
+    let message = format!("The server behind this gateway cannot be reached: {error}. Try again later.");
+    ErrorObject::internal("upstream_unavailable", message, true)
+}
+
+/// An HTTP status that says no. If the server says why in JSON-RPC, that is the answer.
+fn refused(status: u16, body: &[u8]) -> ErrorObject {
+    #[derive(serde::Deserialize)]
+    struct Response<'a> {
+        #[serde(borrow)]
+        error: &'a serde_json::value::RawValue,
+    }
+    let said = serde_json::from_slice::<Response<'_>>(body).ok();
+    if let Some(error) = said.and_then(|said| ErrorObject::parse(said.error.get().as_bytes())) {
+        return error;
+    }
+    // What `initialize` is answered with is the error itself.
+    if let (200, Some(error)) = (status, ErrorObject::parse(body)) {
+        return error;
+    }
+    let message = format!("The server refused with status {status}: {}", quote(body));
+    let (reason, retryable) = (json_string("upstream_refused"), matches!(status, 408 | 425 | 429 | 503));
+    let data = format!(r#"{{"reason":{reason},"status":{status},"retryable":{retryable}}}"#);
+    ErrorObject { code: INTERNAL_ERROR, message, data: Some(data) }
+}
+
+/// The client has not answered what the server asked.
+pub(crate) fn of_ask(refusal: &Refusal) -> ErrorObject {
+    let reason = match refusal {
+        Refusal::AskDeadline => "deadline",
+        Refusal::AskWithdrawn | Refusal::NoSession => "withdrawn",
+        Refusal::OverLimit(_) => "over_limit",
+        _ => "unavailable",
+    };
+    ErrorObject::internal(reason, format!("The client did not answer: {refusal}."), false)
+}
+
+fn quote(text: &[u8]) -> String {
+    const MOST: usize = 300;
+    let text = String::from_utf8_lossy(text);
+    match text.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.into_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(status: u16, body: &'static str) -> (i32, String) {
+        let error = Error::Refused { status, body: body.into() };
+        let error = of_client(&error, false);
+        (error.code, error.message)
+    }
+
+    #[test]
+    fn a_refusal_in_json_rpc_is_the_answer() {
+        let body = r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"Not initialized"},"id":null}"#;
+        assert_eq!(refusal(400, body), (-32000, "Not initialized".to_owned()));
+        let of_initialize = r#"{"code":-32602,"message":"no such version"}"#;
+        assert_eq!(refusal(200, of_initialize), (-32602, "no such version".to_owned()));
+        let (code, message) = refusal(502, "<html>");
+        assert_eq!(code, INTERNAL_ERROR);
+        assert!(message.contains("502") && message.contains("<html>"), "{message}");
+    }
+
+    #[test]
+    fn what_is_known_of_the_outcome_is_said() {
+        for (error, safe, reason, retryable) in [
+            (Error::Connect("refused".into()), false, "upstream_unavailable", true),
+            (Error::SessionLost, false, "upstream_unavailable", true),
+            (Error::Broken("reset".into()), false, "outcome_unknown", false),
+            (Error::OutcomeUnknown { why: "gone".into() }, true, "outcome_unknown", true),
+            (Error::BadAnswer("no JSON".into()), true, "bad_answer", false),
+        ] {
+            let data = of_client(&error, safe).data.unwrap();
+            assert_eq!(data, format!(r#"{{"reason":"{reason}","retryable":{retryable}}}"#), "{error:?}");
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! A [`Backend`](steadfast_engine::Backend) whose work is done by an MCP server somewhere else: over HTTP, or in a child
+//! process that is spoken to over its standard input and output. The server is not changed and need not know.
+//!
+//! [`Upstream`] is that backend, and [`Config`] is all it is told.
+#![forbid(unsafe_code)]
+
+mod call;
+mod config;
+mod errors;
+mod healing;
+mod link;
+mod messages;
+mod record;
+mod replicas;
+mod seat;
+mod tools;
+mod turns;
+mod upstream;
+
+pub use config::{Calls, Config, Credential, Program, Server, Sharing, Stdio};
+pub use replicas::ReplicaStatus;
+pub use upstream::{StartError, Upstream};

@@ -1,0 +1,277 @@
+//! The replicas of an HTTP server: which are there, how many sessions each has, and which one is next.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::time::Duration;
+
+use http::Uri;
+use steadfast_client::transport::{Http, Transport};
+use steadfast_client::{Limits, Timeouts};
+use tokio::net::TcpStream;
+
+use crate::upstream::StartError;
+
+/// How often names are looked up again.
+const LOOK_UP: Duration = Duration::from_secs(30);
+
+/// How soon, and at last how seldom, a replica that is down is tried.
+const FIRST_TRIAL: Duration = Duration::from_millis(250);
+const LATER_TRIALS: Duration = Duration::from_secs(5);
+
+/// Addresses that one name may stand for.
+const MAX_ADDRESSES: usize = 64;
+
+/// One process of the server, as far as we can tell.
+pub(crate) struct Replica {
+    pub(crate) name: String,
+    pub(crate) url: Uri,
+    /// Where it is, if its name stands for several.
+    address: Option<SocketAddr>,
+    pub(crate) transport: Arc<dyn Transport>,
+    sessions: AtomicUsize,
+    is_down: AtomicBool,
+}
+
+/// What is known of a replica.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaStatus {
+    pub name: String,
+    pub is_up: bool,
+    /// Sessions that this process has there.
+    pub sessions: usize,
+}
+
+impl Replica {
+    fn new(url: &Uri, address: Option<SocketAddr>, timeouts: &Timeouts, limits: &Limits) -> Arc<Self> {
+        let (name, transport): (_, Arc<dyn Transport>) = match address {
+            Some(address) => (format!("{url}#{address}"), Arc::new(Http::pinned(address, timeouts, limits))),
+            None => (url.to_string(), Arc::new(Http::new(timeouts, limits))),
+        };
+        let (sessions, is_down) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Arc::new(Self { name, url: url.clone(), address, transport, sessions, is_down })
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        !self.is_down.load(Ordering::Relaxed)
+    }
+
+    /// Somebody could not reach it. It gets nobody new until a trial succeeds.
+    pub(crate) fn failed(self: &Arc<Self>) {
+        if !self.is_down.swap(true, Ordering::Relaxed) {
+            tracing::warn!(replica = self.name, "a replica cannot be reached; it is tried until it can");
+            tokio::spawn(try_until_up(Arc::downgrade(self)));
+        }
+    }
+
+    pub(crate) fn succeeded(&self) {
+        if self.is_down.swap(false, Ordering::Relaxed) {
+            tracing::info!(replica = self.name, "a replica can be reached again");
+        }
+    }
+
+    /// Whether it accepts connections.
+    pub(crate) async fn answers(&self) -> bool {
+        let host = self.url.host().unwrap_or_default().trim_matches(['[', ']']);
+        let port =
+            self.url.port_u16().unwrap_or(if self.url.scheme_str() == Some("https") { 443 } else { 80 });
+        let connect = async {
+            match self.address {
+                Some(address) => TcpStream::connect(address).await,
+                None => TcpStream::connect((host, port)).await,
+            }
+        };
+        matches!(tokio::time::timeout(LATER_TRIALS, connect).await, Ok(Ok(_)))
+    }
+
+    /// One session more, until the guard is dropped.
+    pub(crate) fn take(self: &Arc<Self>) -> Taken {
+        self.sessions.fetch_add(1, Ordering::Relaxed);
+        Taken(Arc::clone(self))
+    }
+}
+
+impl std::fmt::Debug for Replica {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Replica")
+            .field("name", &self.name)
+            .field("is_up", &self.is_up())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A session's share in the load of a replica.
+#[derive(Debug)]
+pub(crate) struct Taken(pub(crate) Arc<Replica>);
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.0.sessions.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The half-open state: sessions wait elsewhere while one connection at a time finds out.
+async fn try_until_up(replica: Weak<Replica>) {
+    let mut pause = FIRST_TRIAL;
+    loop {
+        tokio::time::sleep(pause).await;
+        let Some(replica) = replica.upgrade() else { return };
+        if replica.is_up() {
+            return;
+        }
+        if replica.answers().await {
+            return replica.succeeded();
+        }
+        pause = (pause * 2).min(LATER_TRIALS);
+    }
+}
+
+/// All replicas.
+#[derive(Debug)]
+pub(crate) struct Replicas {
+    urls: Vec<Uri>,
+    timeouts: Timeouts,
+    limits: Limits,
+    list: RwLock<Vec<Arc<Replica>>>,
+}
+
+impl Replicas {
+    pub(crate) async fn start(
+        urls: Vec<Uri>,
+        timeouts: Timeouts,
+        limits: Limits,
+    ) -> Result<Arc<Self>, StartError> {
+        if urls.is_empty() {
+            return Err(StartError::NoAddress);
+        }
+        if let Some(bad) = urls.iter().find(|url| url.host().is_none() || url.scheme_str() != Some("http")) {
+            return Err(StartError::BadAddress(bad.to_string()));
+        }
+        let replicas = Arc::new(Self { urls, timeouts, limits, list: RwLock::default() });
+        replicas.look_up().await;
+        tokio::spawn(look_up_again(Arc::downgrade(&replicas)));
+        Ok(replicas)
+    }
+
+    /// The one that is up and has the fewest sessions, of those that were not tried; if all are down, any that was not.
+    pub(crate) fn next(&self, tried: &[String]) -> Option<Arc<Replica>> {
+        let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
+        let left = list.iter().filter(|replica| !tried.contains(&replica.name));
+        left.min_by_key(|replica| (!replica.is_up(), replica.sessions.load(Ordering::Relaxed))).cloned()
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<Arc<Replica>> {
+        let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
+        list.iter().find(|replica| replica.name == name).cloned()
+    }
+
+    /// Whether there is one that is up, besides this.
+    pub(crate) fn has_other(&self, name: &str) -> bool {
+        let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
+        list.iter().any(|replica| replica.name != name && replica.is_up())
+    }
+
+    pub(crate) fn status(&self) -> Vec<ReplicaStatus> {
+        let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
+        let status = |replica: &Arc<Replica>| ReplicaStatus {
+            name: replica.name.clone(),
+            is_up: replica.is_up(),
+            sessions: replica.sessions.load(Ordering::Relaxed),
+        };
+        list.iter().map(status).collect()
+    }
+
+    /// Brings the list up to date. Replicas that are known stay the same; sessions on one that is gone go on there until it
+    /// fails them.
+    async fn look_up(&self) {
+        let mut fresh = Vec::new();
+        for url in &self.urls {
+            match addresses(url).await {
+                list if list.len() > 1 => fresh.extend(list.into_iter().map(|address| (url, Some(address)))),
+                // One address needs no name of its own, and none may be there when it is needed.
+                _ => fresh.push((url, None)),
+            }
+        }
+        let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
+        let known = |url: &Uri, address| {
+            list.iter().find(|replica| replica.url == *url && replica.address == address).cloned()
+        };
+        let fresh = fresh.into_iter().map(|(url, address)| {
+            known(url, address).unwrap_or_else(|| Replica::new(url, address, &self.timeouts, &self.limits))
+        });
+        *list = fresh.collect();
+    }
+}
+
+async fn look_up_again(replicas: Weak<Replicas>) {
+    loop {
+        tokio::time::sleep(LOOK_UP).await;
+        let Some(replicas) = replicas.upgrade() else { return };
+        replicas.look_up().await;
+    }
+}
+
+async fn addresses(url: &Uri) -> Vec<SocketAddr> {
+    let host = url.host().unwrap_or_default();
+    if host.starts_with('[') || host.parse::<std::net::Ipv4Addr>().is_ok() {
+        return Vec::new();
+    }
+    let port = url.port_u16().unwrap_or(80);
+    match tokio::net::lookup_host((host, port)).await {
+        Ok(found) => one_family(found.take(MAX_ADDRESSES).collect()),
+        Err(error) => {
+            tracing::warn!(host, %error, "the name of a server cannot be looked up");
+            Vec::new()
+        }
+    }
+}
+
+/// A machine may be listed once for IPv4 and once for IPv6: only the family that is named first counts.
+fn one_family(mut list: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    if let Some(first) = list.first().copied() {
+        list.retain(|address| address.is_ipv4() == first.is_ipv4());
+    }
+    list.sort();
+    list.dedup();
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn replicas(urls: &[&str]) -> Arc<Replicas> {
+        let urls = urls.iter().map(|url| url.parse().unwrap()).collect();
+        Replicas::start(urls, Timeouts::default(), Limits::default()).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_least_loaded_that_is_up_is_next() {
+        let replicas = replicas(&["http://127.0.0.1:1/a", "http://127.0.0.1:1/b"]).await;
+        let next = |tried: &[String]| replicas.next(tried).map(|replica| replica.url.path().to_owned());
+        let a = replicas.next(&[]).unwrap();
+        assert_eq!(a.url.path(), "/a");
+        let taken = a.take();
+        assert_eq!(next(&[]).as_deref(), Some("/b"));
+        drop(taken);
+        assert_eq!(next(&[]).as_deref(), Some("/a"));
+        a.failed();
+        assert_eq!(next(&[]).as_deref(), Some("/b"));
+        // If nobody else is left, one that is down is worth a try.
+        let b = replicas.next(&[]).unwrap();
+        assert_eq!(next(std::slice::from_ref(&b.name)).as_deref(), Some("/a"));
+        assert!(!replicas.has_other(&b.name) && replicas.has_other(&a.name));
+        assert_eq!(next(&[a.name.clone(), b.name.clone()]), None);
+    }
+
+    #[test]
+    fn a_machine_with_two_families_is_one() {
+        let list =
+            |texts: &[&str]| -> Vec<SocketAddr> { texts.iter().map(|text| text.parse().unwrap()).collect() };
+        assert_eq!(one_family(list(&["[::1]:80", "127.0.0.1:80"])), list(&["[::1]:80"]));
+        assert_eq!(
+            one_family(list(&["10.0.0.2:80", "10.0.0.1:80", "[::1]:80", "10.0.0.1:80"])),
+            list(&["10.0.0.1:80", "10.0.0.2:80"])
+        );
+    }
+}

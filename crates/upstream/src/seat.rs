@@ -1,0 +1,78 @@
+//! Where a session sits at the server: which replica, and the client that speaks to it there.
+
+use std::sync::Arc;
+
+use http::Uri;
+use steadfast_client::Client;
+use steadfast_client::transport::Transport;
+
+use crate::replicas::{Replica, Replicas, Taken};
+
+/// A process of the server that a session can be opened at.
+pub(crate) struct Place {
+    pub(crate) name: String,
+    pub(crate) url: Uri,
+    pub(crate) transport: Arc<dyn Transport>,
+    /// The session's share in the load of its replica.
+    taken: Option<Taken>,
+}
+
+impl Place {
+    fn at(replica: &Arc<Replica>) -> Self {
+        Self {
+            name: replica.name.clone(),
+            url: replica.url.clone(),
+            transport: Arc::clone(&replica.transport),
+            taken: Some(replica.take()),
+        }
+    }
+
+    pub(crate) fn replica(&self) -> Option<&Arc<Replica>> {
+        self.taken.as_ref().map(|taken| &taken.0)
+    }
+}
+
+/// A session at the server.
+pub(crate) struct Seat {
+    pub(crate) place: Place,
+    pub(crate) client: Client,
+}
+
+/// Every process of the server.
+#[derive(Debug)]
+pub(crate) enum Servers {
+    Http(Arc<Replicas>),
+}
+
+impl Servers {
+    /// The best place that was not tried.
+    pub(crate) fn next(&self, tried: &[String]) -> Option<Place> {
+        match self {
+            Self::Http(replicas) => replicas.next(tried).map(|replica| Place::at(&replica)),
+        }
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<Place> {
+        match self {
+            Self::Http(replicas) => replicas.find(name).map(|replica| Place::at(&replica)),
+        }
+    }
+
+    pub(crate) fn has_other(&self, name: &str) -> bool {
+        match self {
+            Self::Http(replicas) => replicas.has_other(name),
+        }
+    }
+}
+
+impl std::fmt::Debug for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Place").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Seat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Seat").field("place", &self.place).finish_non_exhaustive()
+    }
+}

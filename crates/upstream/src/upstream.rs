@@ -1,0 +1,214 @@
+//! The backend.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use steadfast_client::Config as ClientConfig;
+use steadfast_engine::backend::BoxFuture;
+use steadfast_engine::{
+    Answer, Backend, CallHandle, Entropy, ExchangeHandle, Facts, Incoming, SessionHandle, SessionId,
+    SystemEntropy, Welcome,
+};
+use steadfast_wire::rpc::ErrorObject;
+
+use crate::call::{self, is_safe_by};
+use crate::config::{Config, Credential, Server};
+use crate::errors;
+use crate::link::{Lane, Link};
+use crate::record::Record;
+use crate::replicas::{ReplicaStatus, Replicas};
+use crate::seat::Servers;
+use crate::tools::Tools;
+
+/// The engine's deadlines end calls; the client's own are out of their way.
+const NEVER: Duration = Duration::from_secs(60 * 60 * 24 * 365);
+
+/// A server somewhere else, as the engine sees it.
+#[derive(Debug)]
+pub struct Upstream {
+    shared: Arc<Shared>,
+    links: Arc<Links>,
+}
+
+/// Why an upstream could not be started: its configuration is to blame.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StartError {
+    #[error("there is no address")]
+    NoAddress,
+    #[error("{0} is not the address of a server: write http://HOST:PORT/PATH")]
+    BadAddress(String),
+}
+
+/// What all sessions share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    /// What every client begins with.
+    pub(crate) client: ClientConfig,
+    pub(crate) servers: Servers,
+    pub(crate) tools: Tools,
+    healed: AtomicU64,
+}
+
+impl Shared {
+    pub(crate) fn is_safe(&self, method: &str, params: Option<&str>) -> Option<bool> {
+        is_safe_by(&self.tools, method, params)
+    }
+
+    pub(crate) fn count_healed(&self) {
+        self.healed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A number that no other process has begun with, with room to count on.
+    pub(crate) fn random_id(&self) -> i64 {
+        let mut bytes = [0; 8];
+        SystemEntropy.fill(&mut bytes);
+        // Whoever reads it as a floating-point number must not round it.
+        (i64::from_le_bytes(bytes) >> 16).unsigned_abs() as i64 + 1
+    }
+}
+
+/// The sessions that this process has something to do with.
+#[derive(Debug, Default)]
+struct Links(Mutex<HashMap<SessionId, Arc<Link>>>);
+
+impl Links {
+    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Link>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Upstream {
+    /// Nothing is sent yet: a server that is down now may be up when it is needed.
+    pub async fn start(config: Config) -> Result<Self, StartError> {
+        let (servers, mut client) = match &config.server {
+            Server::Http { replicas, headers } => {
+                let first = replicas.first().cloned().ok_or(StartError::NoAddress)?;
+                let replicas = Replicas::start(replicas.clone(), config.timeouts, config.limits).await?;
+                let mut client = ClientConfig::new(first);
+                client.headers = headers.clone();
+                (Servers::Http(replicas), client)
+            }
+            Server::Stdio(_) => return Err(StartError::NoAddress),
+        };
+        (client.limits, client.timeouts, client.backoff) = (config.limits, config.timeouts, config.backoff);
+        (client.timeouts.call, client.timeouts.head) = (NEVER, NEVER);
+        if let Credential::Own(value) = &config.credential {
+            client.headers.insert(http::header::AUTHORIZATION, value.clone());
+        }
+        let tools = Tools::new(config.limits.tools);
+        let shared = Shared { config, client, servers, tools, healed: AtomicU64::new(0) };
+        Ok(Self { shared: Arc::new(shared), links: Arc::default() })
+    }
+
+    pub fn config(&self) -> &Config {
+        &self.shared.config
+    }
+
+    /// The replicas, for servers that are reached over HTTP.
+    pub fn replicas(&self) -> Vec<ReplicaStatus> {
+        match &self.shared.servers {
+            Servers::Http(replicas) => replicas.status(),
+        }
+    }
+
+    /// How often a session that the server had lost was opened anew.
+    pub fn healed(&self) -> u64 {
+        self.shared.healed.load(Ordering::Relaxed)
+    }
+
+    /// Calls that wait for their turn.
+    pub fn waiting(&self) -> usize {
+        self.links.lock().values().map(|link| link.turns.waiting()).sum()
+    }
+
+    /// The link of a session, made if this process had nothing to do with it so far.
+    fn link(&self, session: &SessionHandle, request: &Incoming) -> Arc<Link> {
+        let facts = session.facts();
+        let mut links = self.links.lock();
+        let link = links.entry(facts.id).or_insert_with(|| {
+            let link = Link::new(&self.shared, Arc::clone(facts), request);
+            link.open(session);
+            link
+        });
+        Arc::clone(link)
+    }
+}
+
+impl Backend for Upstream {
+    fn initialize(&self, facts: Arc<Facts>, request: Incoming) -> BoxFuture<Result<Welcome, ErrorObject>> {
+        let link = Link::new(&self.shared, Arc::clone(&facts), &request);
+        let links = Arc::clone(&self.links);
+        Box::pin(async move {
+            let seat = link.sit_anywhere(0, Vec::new()).await;
+            let seat = link.lanes[0].sit(seat.map_err(|error| errors::of_client(&error, true))?);
+            let (result, revision) = (seat.client.server(), seat.client.revision());
+            links.lock().insert(facts.id, link);
+            Ok(Welcome { result, revision })
+        })
+    }
+
+    fn opened(&self, session: SessionHandle) -> BoxFuture<Result<(), ErrorObject>> {
+        let link = self.links.lock().get(&session.facts().id).cloned();
+        Box::pin(async move {
+            let gone =
+                || ErrorObject::internal("upstream_unavailable", "The server is not there any more.", true);
+            let link = link.ok_or_else(gone)?;
+            let seat = link.lanes[0].seat().ok_or_else(gone)?;
+            let open = seat.client.session().ok_or_else(gone)?;
+            let fresh = Record::opened(&seat.place.name, &open);
+            let written = Record::change(&session, |record| {
+                record.clone_from(&fresh);
+                true
+            });
+            written.await.map_err(|error| {
+                let message = format!("The session cannot be written down: {error}.");
+                ErrorObject::internal("store_unavailable", message, true)
+            })?;
+            link.open(&session);
+            Ok(())
+        })
+    }
+
+    fn call(&self, call: CallHandle, request: Incoming) -> BoxFuture<Result<Bytes, ErrorObject>> {
+        let link = self.link(&call.session(), &request);
+        Box::pin(async move { call::call(&link, &call, &request).await })
+    }
+
+    fn serve(&self, _exchange: ExchangeHandle, _request: Incoming) -> BoxFuture<Answer> {
+        Box::pin(async {
+            Err(ErrorObject::internal("upstream_unavailable", "The server cannot be reached.", true))
+        })
+    }
+
+    fn notify(&self, session: SessionHandle, notification: Incoming) -> BoxFuture<()> {
+        // The client of the upstream has told the server itself that it is ready.
+        if notification.method == "notifications/initialized" {
+            return Box::pin(async {});
+        }
+        let link = self.link(&session, &notification);
+        Box::pin(async move {
+            let params = notification.params.as_deref().and_then(|params| std::str::from_utf8(params).ok());
+            if let Err(error) = link.seated(0).await {
+                tracing::warn!(session = link.short(), %error, "a notification cannot be passed on");
+                return;
+            }
+            for seat in link.lanes.iter().filter_map(Lane::seat) {
+                if let Err(error) = seat.client.notify(&notification.method, params).await {
+                    let method = &notification.method;
+                    tracing::warn!(session = link.short(), method, %error, "a notification did not reach the server");
+                }
+            }
+        })
+    }
+
+    fn closed(&self, facts: &Arc<Facts>) {
+        let link = self.links.lock().remove(&facts.id);
+        if let (Some(link), Ok(runtime)) = (link, tokio::runtime::Handle::try_current()) {
+            runtime.spawn(async move { link.close().await });
+        }
+    }
+}
