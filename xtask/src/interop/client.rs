@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -44,6 +44,13 @@ pub(super) struct Client {
     pub(super) script: &'static Script,
 }
 
+/// What stands between a client and its server, besides the proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Front {
+    None,
+    Gateway,
+}
+
 impl Client {
     pub(super) fn plays(&self, script: &Script) -> bool {
         self.script.name == script.name
@@ -56,6 +63,7 @@ impl Client {
     /// Prepares it, gives it a server of its own, and watches it play.
     pub(super) fn run(
         &self,
+        front: Front,
         root: &Path,
         places: &Places,
         out: &mut dyn Write,
@@ -66,8 +74,7 @@ impl Client {
         if matches!(self.program, Program::Rust { .. }) {
             command.arg(self.script.name);
         }
-        let program = places.programs.join(self.script.program);
-        let stage = Stage::open(Served::new(program, self.script.arguments, folder.clone()))?;
+        let stage = self.stage(front, places, &folder)?;
         let log = folder.join("client.log");
         command.arg(format!("http://{}/mcp", stage.address())).arg(format!("http://{}", stage.control()?));
         let outcomes = self.play(&mut command, &log, out)?;
@@ -80,6 +87,22 @@ impl Client {
             writeln!(out, "{}: its log and the server's are in {}", self.name, folder.display())?;
         }
         Ok(outcomes)
+    }
+
+    fn stage(&self, front: Front, places: &Places, folder: &Path) -> Result<Arc<Stage>, Failure> {
+        let program = places.programs.join(self.script.program);
+        match front {
+            Front::None => Stage::open(Served::new(program, self.script.arguments, folder.to_owned()), None),
+            Front::Gateway => {
+                let inner = folder.join("behind");
+                fs::create_dir_all(&inner)?;
+                let mut behind = Served::new(program, self.script.arguments, inner);
+                let upstream = format!("http://{}/mcp", behind.start()?);
+                let gateway = places.programs.join("steadfast");
+                let gateway = Served::new(gateway, &["serve", "--upstream", &upstream], folder.to_owned());
+                Stage::open(gateway, Some(behind))
+            }
+        }
     }
 
     fn play(&self, command: &mut Command, log: &Path, out: &mut dyn Write) -> Result<Vec<Outcome>, Failure> {

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 use crate::prepare;
-use client::CLIENTS;
+use client::{CLIENTS, Front};
 use report::Report;
 
 /// Where things are.
@@ -51,8 +51,12 @@ impl Places {
     }
 }
 
-/// Runs the clients named, or all of them.
-pub(crate) fn command(root: &Path, names: &[&str], out: &mut dyn Write) -> Result<(), Failure> {
+/// Runs the clients named, or all of them. With `--through-gateway`, the gateway stands before their servers.
+pub(crate) fn command(root: &Path, arguments: &[&str], out: &mut dyn Write) -> Result<(), Failure> {
+    let (front, names) = match arguments {
+        ["--through-gateway", names @ ..] => (Front::Gateway, names),
+        names => (Front::None, names),
+    };
     if let Some(unknown) = names.iter().find(|name| CLIENTS.iter().all(|client| client.name != **name)) {
         let known = CLIENTS.iter().map(|client| client.name).collect::<Vec<_>>().join(", ");
         return Err(Failure::Usage(format!("no client `{unknown}`; there are {known}")));
@@ -60,7 +64,8 @@ pub(crate) fn command(root: &Path, names: &[&str], out: &mut dyn Write) -> Resul
     let places = Places::new(root, "interop/clients", "interop")?;
     let chosen: Vec<_> =
         CLIENTS.iter().filter(|client| names.is_empty() || names.contains(&client.name)).collect();
-    let servers: BTreeSet<_> = chosen.iter().map(|client| client.script.package).collect();
+    let mut servers: BTreeSet<_> = chosen.iter().map(|client| client.script.package).collect();
+    servers.extend((front == Front::Gateway).then_some("steadfast-gateway"));
     for server in servers {
         prepare::build(root, server, &places.run.join("build.log"), out)?;
     }
@@ -71,7 +76,7 @@ pub(crate) fn command(root: &Path, names: &[&str], out: &mut dyn Write) -> Resul
                 writeln!(out, "{}: skipped, {missing}", client.name)?;
                 report.skip(client, missing);
             }
-            None => report.add(client, client.run(root, &places, out)?),
+            None => report.add(client, client.run(front, root, &places, out)?),
         }
     }
     report.print(out)
