@@ -82,9 +82,11 @@ pub(super) async fn server_killed(target: &mut Target) -> Result<String, Fault> 
     sleep(Duration::from_millis(300)).await;
     target.kill_server()?;
     target.ready().await?;
-    let again = end_of(session.clone(), call("again", "slow", json!({"ms": 10, "text": "again"}))).await;
     let broken = |error: tokio::task::JoinError| Fault::new(Word::Broken, error.to_string());
-    let (unsafe_call, safe_call) = (unsafe_call.await.map_err(broken)?, safe_call.await.map_err(broken)?);
+    // Whoever has heard of the server's end may expect the next call to be served.
+    let unsafe_call = unsafe_call.await.map_err(broken)?;
+    let again = end_of(session.clone(), call("again", "slow", json!({"ms": 10, "text": "again"}))).await;
+    let safe_call = safe_call.await.map_err(broken)?;
     let evidence = format!("in flight: {unsafe_call}, read-only: {safe_call}; then: {again}");
     if !unsafe_call.is_explicit_error() {
         return Err(Fault::new(unsafe_call.fault("").word, evidence));
@@ -101,8 +103,9 @@ pub(super) async fn server_killed(target: &mut Target) -> Result<String, Fault> 
 /// The server exits instead of answering; whoever supervises it starts it again.
 pub(super) async fn crash(target: &mut Target) -> Result<String, Fault> {
     let session = target.session().await?;
-    let crash = end_of(session.clone(), call("crash", "crash", json!({}))).await;
-    target.supervise().await?;
+    let crash = end_of(session.clone(), call("crash", "crash", json!({})));
+    let (crash, supervised) = tokio::join!(crash, target.supervise());
+    supervised?;
     let counter = end_of(session, call("counter", "counter", json!({}))).await;
     let evidence = format!("crash: {crash}; then counter: {counter}");
     if !crash.is_explicit_error() {
