@@ -25,7 +25,7 @@ pub(crate) struct Served {
 
 impl Served {
     pub(crate) fn new(program: PathBuf, arguments: &[&str], folder: PathBuf) -> Self {
-        let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        let arguments = arguments.iter().map(ToString::to_string).collect();
         Self { program, arguments, folder, child: None }
     }
 

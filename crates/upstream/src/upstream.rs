@@ -16,11 +16,11 @@ use steadfast_wire::rpc::ErrorObject;
 
 use crate::call::{self, is_safe_by};
 use crate::config::{Config, Credential, Server};
-use crate::errors;
 use crate::link::{Lane, Link};
 use crate::record::Record;
 use crate::replicas::{ReplicaStatus, Replicas};
 use crate::seat::Servers;
+use crate::stateless::{Forwarder, of_connecting};
 use crate::stdio::Programs;
 use crate::tools::Tools;
 
@@ -51,6 +51,7 @@ pub(crate) struct Shared {
     pub(crate) client: ClientConfig,
     pub(crate) servers: Servers,
     pub(crate) tools: Tools,
+    forwarder: Forwarder,
     healed: AtomicU64,
 }
 
@@ -95,7 +96,7 @@ impl Upstream {
             }
             Server::Stdio(stdio) => {
                 let programs = Programs::new(stdio.clone(), config.backoff, random_number().unsigned_abs());
-                (Servers::Stdio(programs), ClientConfig::new(http::Uri::from_static("http://stdio/mcp")))
+                (Servers::stdio(programs), ClientConfig::new(http::Uri::from_static("http://stdio/mcp")))
             }
         };
         (client.limits, client.timeouts, client.backoff) = (config.limits, config.timeouts, config.backoff);
@@ -104,7 +105,8 @@ impl Upstream {
             client.headers.insert(http::header::AUTHORIZATION, value.clone());
         }
         let tools = Tools::new(config.limits.tools);
-        let shared = Shared { config, client, servers, tools, healed: AtomicU64::new(0) };
+        let forwarder = Forwarder::new(&config);
+        let shared = Shared { config, client, servers, tools, forwarder, healed: AtomicU64::new(0) };
         Ok(Self { shared: Arc::new(shared), links: Arc::default() })
     }
 
@@ -116,7 +118,7 @@ impl Upstream {
     pub fn replicas(&self) -> Vec<ReplicaStatus> {
         match &self.shared.servers {
             Servers::Http(replicas) => replicas.status(),
-            Servers::Stdio(_) => Vec::new(),
+            Servers::Stdio { .. } => Vec::new(),
         }
     }
 
@@ -133,7 +135,7 @@ impl Upstream {
     /// Ends every program that was started, and waits for that. Sessions at servers that are reached over HTTP stay: whoever
     /// comes after goes on with them.
     pub async fn close(&self) {
-        if let Servers::Stdio(programs) = &self.shared.servers {
+        if let Servers::Stdio { programs, .. } = &self.shared.servers {
             programs.close().await;
         }
     }
@@ -157,7 +159,7 @@ impl Backend for Upstream {
         let links = Arc::clone(&self.links);
         Box::pin(async move {
             let seat = link.sit_anywhere(0, Vec::new()).await;
-            let seat = link.lanes[0].sit(seat.map_err(|error| errors::of_client(&error, true))?);
+            let seat = link.lanes[0].sit(seat.map_err(|error| of_connecting(&error))?);
             let (result, revision) = (seat.client.server(), seat.client.revision());
             links.lock().insert(facts.id, link);
             Ok(Welcome { result, revision })
@@ -191,9 +193,12 @@ impl Backend for Upstream {
         Box::pin(async move { call::call(&link, &call, &request).await })
     }
 
-    fn serve(&self, _exchange: ExchangeHandle, _request: Incoming) -> BoxFuture<Answer> {
-        Box::pin(async {
-            Err(ErrorObject::internal("upstream_unavailable", "The server cannot be reached.", true))
+    fn serve(&self, exchange: ExchangeHandle, request: Incoming) -> BoxFuture<Answer> {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move {
+            let gone = || ErrorObject::internal("upstream_unavailable", "There is no server.", true);
+            let place = shared.servers.stateless().ok_or_else(gone)?;
+            shared.forwarder.forward(&place.transport, &place.url, &exchange, &request).await
         })
     }
 
