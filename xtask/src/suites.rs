@@ -64,6 +64,12 @@ pub(crate) const SUITES: &[Suite] = &[
         steps: &[run(&["cargo", "xtask", "interop"])],
     },
     Suite {
+        name: "servers",
+        why: "servers of other SDKs keep their sessions behind the gateway, whatever dies",
+        needs: &["node", "npm", "python3", "python3-venv", "go", "jdk", "mvn"],
+        steps: &[run(&["cargo", "xtask", "interop", "--servers"])],
+    },
+    Suite {
         name: "conformance",
         why: "the official MCP conformance suite passes in every version and revision",
         needs: &["node", "npm"],

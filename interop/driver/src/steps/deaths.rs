@@ -5,11 +5,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
+use super::ears::{Ears, Said};
 use crate::messages::{call, call_with_token};
 use crate::outcome::{Fault, Outcome, Word};
 use crate::session::{PATIENCE, Session};
 use crate::stream::Stream;
 use crate::target::Target;
+
+const HEARD_WITHIN: Duration = Duration::from_secs(2);
 
 /// The gateway is killed and started again on the same store and port. Whoever waits resumes, and is told something; what the
 /// server remembers of the session is still there.
@@ -72,7 +75,7 @@ async fn resumed(
 }
 
 /// The server is killed and started again. Calls in flight are told so, or, where that is safe, answered all the same; the
-/// session goes on.
+/// session goes on, with what the client has set in it.
 pub(super) async fn server_killed(target: &mut Target) -> Result<String, Fault> {
     let session = target.session().await?;
     let unsafe_call = call("unsafe", "slow", json!({"ms": 3000, "text": "unsafe"}));
@@ -97,7 +100,26 @@ pub(super) async fn server_killed(target: &mut Target) -> Result<String, Fault> 
     if !again.is_text("again") {
         return Err(Fault::new(again.fault("").word, evidence));
     }
-    Ok(evidence)
+    if !logs(&session).await {
+        return Err(Fault::new(
+            Word::Lost,
+            format!("{evidence}; and no logs: the level that the client had set is forgotten"),
+        ));
+    }
+    Ok(format!("{evidence}, and logs"))
+}
+
+/// Whether the client still hears what the server logs.
+async fn logs(session: &Session) -> bool {
+    let mut ears = Ears::new();
+    ears.get("standalone", session).await;
+    ears.post("log", session, call("log", "log", json!({"n": 1})));
+    while let Some(heard) = ears.hear(HEARD_WITHIN).await {
+        if matches!(heard.said, Said::Message(message) if message["method"] == "notifications/message") {
+            return true;
+        }
+    }
+    false
 }
 
 /// The server exits instead of answering; whoever supervises it starts it again.
