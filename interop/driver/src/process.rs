@@ -29,10 +29,6 @@ impl Process {
         Self { command, address, log: log.to_owned(), child: None }
     }
 
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.address
-    }
-
     /// Starts it unless it runs, and waits until it listens.
     pub(crate) async fn ready(&mut self) -> Result<(), Fault> {
         if self.id().is_none() {

@@ -13,6 +13,8 @@ pub(crate) struct Target {
     /// `None` if the gateway starts it.
     server: Option<Process>,
     gateway: Option<Process>,
+    /// Of whichever the client talks to.
+    address: SocketAddr,
 }
 
 impl Target {
@@ -22,27 +24,26 @@ impl Target {
         stdio: bool,
         folder: &Path,
     ) -> Result<Self, String> {
-        let server = if stdio {
-            None
+        let start = |address| Process::new(command.to_vec(), address, &folder.join("server.log"));
+        let Some(program) = gateway else {
+            let address = free_address()?;
+            return Ok(Self { server: Some(start(address)), gateway: None, address });
+        };
+        let (server, upstream) = if stdio {
+            // Quoted: a path may hold spaces.
+            let quoted: Vec<String> = command.iter().map(|word| format!("'{word}'")).collect();
+            (None, ["--stdio".to_owned(), format!("{} stdio", quoted.join(" "))])
         } else {
-            Some(Process::new(command.to_vec(), free_address()?, &folder.join("server.log")))
+            let address = free_address()?;
+            (Some(start(address)), ["--upstream".to_owned(), format!("http://{address}/mcp")])
         };
-        let gateway = match gateway {
-            None => None,
-            Some(program) => {
-                let address = free_address()?;
-                let upstream = match &server {
-                    Some(server) => ["--upstream".to_owned(), format!("http://{}/mcp", server.address())],
-                    None => ["--stdio".to_owned(), format!("{} stdio", command.join(" "))],
-                };
-                let store = format!("sqlite:{}", folder.join("sessions.db").display());
-                let listen = ["--listen".to_owned(), address.to_string(), "--store".to_owned(), store];
-                let start = [program.display().to_string(), "serve".to_owned()];
-                let command = start.into_iter().chain(upstream).chain(listen).collect();
-                Some(Process::new(command, address, &folder.join("gateway.log")))
-            }
-        };
-        Ok(Self { server, gateway })
+        let address = free_address()?;
+        let store = format!("sqlite:{}", folder.join("sessions.db").display());
+        let listen = ["--listen".to_owned(), address.to_string(), "--store".to_owned(), store];
+        let serve = [program.display().to_string(), "serve".to_owned()];
+        let gateway = serve.into_iter().chain(upstream).chain(listen).collect();
+        let gateway = Process::new(gateway, address, &folder.join("gateway.log"));
+        Ok(Self { server, gateway: Some(gateway), address })
     }
 
     /// Starts whatever does not run.
@@ -97,13 +98,7 @@ impl Target {
     }
 
     pub(crate) async fn session(&self) -> Result<Session, Fault> {
-        Session::open(self.address()).await
-    }
-
-    fn address(&self) -> SocketAddr {
-        let front = self.gateway.as_ref().or(self.server.as_ref());
-        // There is always one of them.
-        front.map_or(SocketAddr::from(([127, 0, 0, 1], 0)), Process::address)
+        Session::open(self.address).await
     }
 }
 

@@ -67,10 +67,10 @@ impl Row {
 impl Cell {
     /// Direct → through the gateway; what was not tried is a dash.
     fn text(&self) -> String {
-        let word = |verdict: &Option<Verdict>| verdict.as_ref().map_or("-".to_owned(), |v| v.word.clone());
+        let direct = self.direct.as_ref().map_or("-", |verdict| verdict.word.as_str());
         match &self.gateway {
-            None => word(&self.direct),
-            Some(_) => format!("{} → {}", word(&self.direct), word(&self.gateway)),
+            None => direct.to_owned(),
+            Some(gateway) => format!("{direct} → {}", gateway.word),
         }
     }
 }
