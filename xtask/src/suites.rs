@@ -61,7 +61,10 @@ pub(crate) const SUITES: &[Suite] = &[
         name: "interop",
         why: "clients of other SDKs get their answers although their connections are cut",
         needs: &["node", "npm", "python3", "python3-venv"],
-        steps: &[run(&["cargo", "xtask", "interop"])],
+        steps: &[
+            run(&["cargo", "xtask", "interop"]),
+            run(&["cargo", "xtask", "interop", "--through-gateway"]),
+        ],
     },
     Suite {
         name: "servers",

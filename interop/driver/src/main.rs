@@ -26,7 +26,7 @@ use steps::{STEPS, Step};
 use target::Target;
 
 /// Longer than any step takes that goes well.
-const STEP_LIMIT: Duration = Duration::from_secs(30);
+const STEP_LIMIT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Parser)]
 struct Cli {

@@ -14,7 +14,7 @@ use crate::outcome::{Fault, Outcome, Word};
 use crate::stream::Stream;
 
 /// For an answer to a call that takes no time, on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(8);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Session {

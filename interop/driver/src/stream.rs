@@ -47,28 +47,24 @@ impl Stream {
 
     /// The next message; `None` at the end. An error says how the connection was lost.
     pub(crate) async fn next(&mut self) -> Result<Option<Value>, String> {
-        let Some(decoder) = &mut self.decoder else {
-            let whole = (&mut self.body).collect().await.map_err(|error| error.to_string())?.to_bytes();
-            return if whole.is_empty() { Ok(None) } else { parse(&whole).map(Some) };
-        };
-        loop {
-            while let Some(event) = decoder.decode(&mut self.ahead).map_err(|error| error.to_string())? {
-                if event.id.is_some() {
-                    self.last_event_id = event.id;
-                }
-                if !event.data.is_empty() {
-                    return parse(&event.data).map(Some);
-                }
-            }
-            match self.body.frame().await {
-                Some(Ok(frame)) => self.ahead = frame.into_data().unwrap_or_default(),
-                Some(Err(error)) => return Err(error.to_string()),
-                None if decoder.finish() == Ending::Cut => {
-                    return Err("the stream ended amid an event".into());
-                }
-                None => return Ok(None),
+        while let Some(data) = self.next_data().await? {
+            if !data.is_empty() {
+                let message = serde_json::from_slice(&data);
+                return message.map(Some).map_err(|error| format!("what came is not JSON: {error}"));
             }
         }
+        Ok(None)
+    }
+
+    /// Reads until it is known where to resume. Whoever calls this expects no message so soon.
+    pub(crate) async fn primed(&mut self, limit: Duration) -> bool {
+        let deadline = Instant::now() + limit;
+        while self.last_event_id.is_none() {
+            if !matches!(timeout_at(deadline, self.next_data()).await, Ok(Ok(Some(_)))) {
+                return false;
+            }
+        }
+        true
     }
 
     /// Waits for what becomes of a call; whatever else is said meanwhile is kept in `heard`.
@@ -86,8 +82,28 @@ impl Stream {
             }
         }
     }
-}
 
-fn parse(bytes: &[u8]) -> Result<Value, String> {
-    serde_json::from_slice(bytes).map_err(|error| format!("what came is not JSON: {error}"))
+    /// The data of the next event, which may be empty, or the whole of a plain body; `None` at the end.
+    async fn next_data(&mut self) -> Result<Option<Bytes>, String> {
+        let Some(decoder) = &mut self.decoder else {
+            let whole = (&mut self.body).collect().await.map_err(|error| error.to_string())?.to_bytes();
+            return Ok((!whole.is_empty()).then_some(whole));
+        };
+        loop {
+            if let Some(event) = decoder.decode(&mut self.ahead).map_err(|error| error.to_string())? {
+                if event.id.is_some() {
+                    self.last_event_id = event.id;
+                }
+                return Ok(Some(event.data));
+            }
+            match self.body.frame().await {
+                Some(Ok(frame)) => self.ahead = frame.into_data().unwrap_or_default(),
+                Some(Err(error)) => return Err(error.to_string()),
+                None if decoder.finish() == Ending::Cut => {
+                    return Err("the stream ended amid an event".into());
+                }
+                None => return Ok(None),
+            }
+        }
+    }
 }

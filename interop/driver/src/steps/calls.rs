@@ -1,18 +1,22 @@
 //! Calls that go their way beside each other.
 
+use std::pin::pin;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::messages::{call, notification};
 use crate::outcome::{Fault, Outcome, Word};
 use crate::session::Session;
+use crate::stream::Stream;
 use crate::target::Target;
 
 const PARALLEL: u64 = 200;
 const BIG: usize = 2_000_000;
+/// How long a call has to arrive before the next one follows.
+const HEAD_START: Duration = Duration::from_millis(300);
 /// Longer than anything takes here that is ever answered.
 const HANGS_AFTER: Duration = Duration::from_secs(3);
 
@@ -45,7 +49,7 @@ pub(super) async fn parallel(target: &Target) -> Result<String, Fault> {
 /// second would be done first, and once the first.
 pub(super) async fn duplicates(target: &Target) -> Result<String, Fault> {
     let session = target.session().await?;
-    let (overtaking, overtaken) = (pair(&session, 7, 300, 10), pair(&session, 8, 300, 600));
+    let (overtaking, overtaken) = (pair(&session, 7, 10), pair(&session, 8, 900));
     let (overtaking, overtaken) = tokio::join!(overtaking, overtaken);
     let evidence = format!("{}, {} | {}, {}", overtaking.0, overtaking.1, overtaken.0, overtaken.1);
     let outcomes = [overtaking, overtaken];
@@ -62,19 +66,30 @@ pub(super) async fn duplicates(target: &Target) -> Result<String, Fault> {
     Ok(evidence)
 }
 
-/// What becomes of the first and of the second.
-async fn pair(session: &Session, id: u64, first_ms: u64, second_ms: u64) -> (Outcome, Outcome) {
-    let slow = |ms, text| end_of(session.clone(), call(id, "slow", json!({"ms": ms, "text": text})));
-    let later = async {
-        sleep(Duration::from_millis(100)).await;
-        slow(second_ms, "second").await
+/// What becomes of the first, which takes a while, and of the second.
+async fn pair(session: &Session, id: u64, second_ms: u64) -> (Outcome, Outcome) {
+    let slow = |ms, text| call(id, "slow", json!({"ms": ms, "text": text}));
+    let (first, second) = (slow(600, "first"), slow(second_ms, "second"));
+    let mut posting = pin!(session.post(&first));
+    // Some servers send the head of a response with its first message only.
+    let early = timeout(HEAD_START, &mut posting).await;
+    let first = async {
+        let posted = match early {
+            Ok(posted) => posted,
+            Err(_) => posting.await,
+        };
+        end(posted, &json!(id)).await
     };
-    tokio::join!(slow(first_ms, "first"), later)
+    tokio::join!(first, end_of(session.clone(), second))
 }
 
-async fn end_of(session: Session, request: serde_json::Value) -> Outcome {
-    match session.post(&request).await {
-        Ok(mut stream) => stream.outcome(&request["id"], HANGS_AFTER, &mut Vec::new()).await,
+async fn end_of(session: Session, request: Value) -> Outcome {
+    end(session.post(&request).await, &request["id"]).await
+}
+
+async fn end(posted: Result<Stream, Outcome>, id: &Value) -> Outcome {
+    match posted {
+        Ok(mut stream) => stream.outcome(id, HANGS_AFTER, &mut Vec::new()).await,
         Err(outcome) => outcome,
     }
 }

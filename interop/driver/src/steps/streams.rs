@@ -17,6 +17,7 @@ const STEPS: u64 = 9;
 const MS: u64 = 60;
 /// How many messages are read before each cut.
 const CUT_AFTER: usize = 2;
+const LOG: &str = "notifications/message";
 /// How long a stream that was resumed may be silent.
 const SILENCE: Duration = Duration::from_secs(3);
 
@@ -83,12 +84,21 @@ pub(super) async fn progress_logs(target: &Target) -> Result<String, Fault> {
     ears.post("log", &session, call("log", "log", json!({"n": STEPS})));
 
     let mut notices: Vec<(&str, Value)> = Vec::new();
-    let mut answered = 0;
-    // A log may take another stream than the answer, and come after it.
-    while let Some(heard) = ears.hear(if answered < 3 { PATIENCE } else { Duration::from_millis(300) }).await
-    {
+    let (mut answered, mut lines) = (0, 0);
+    loop {
+        let limit = match (answered, lines) {
+            (..3, _) => PATIENCE,
+            // A log may take another stream than the answer, and come after it.
+            (_, ..STEPS) => SILENCE,
+            // What comes now is too much.
+            _ => Duration::from_millis(200),
+        };
+        let Some(heard) = ears.hear(limit).await else { break };
         match heard.said {
-            Said::Message(message) if message.get("method").is_some() => notices.push((heard.on, message)),
+            Said::Message(message) if message.get("method").is_some() => {
+                lines += u64::from(message["method"] == LOG);
+                notices.push((heard.on, message));
+            }
             Said::Message(message) => {
                 let expect = if heard.on == "log" { "logged" } else { "done" };
                 Outcome::of(&message).expect_text(expect, heard.on)?;
@@ -118,7 +128,7 @@ pub(super) async fn progress_logs(target: &Target) -> Result<String, Fault> {
 
 /// Where the lines came: all of them, in order, on the stream of their call or on the one that belongs to no call.
 fn logs(notices: &[(&'static str, Value)], count: u64) -> Result<&'static str, Fault> {
-    let lines: Vec<_> = notices.iter().filter(|(_, n)| n["method"] == "notifications/message").collect();
+    let lines: Vec<_> = notices.iter().filter(|(_, n)| n["method"] == LOG).collect();
     let Some((on, _)) = lines.first() else { return Err(Fault::new(Word::Lost, "no log line came")) };
     if let Some((on, _)) = lines.iter().find(|(on, _)| *on != "log" && *on != "standalone") {
         return Err(Fault::new(Word::Crossed, format!("a log line came on {on}")));
