@@ -25,8 +25,8 @@ pub(super) async fn gateway_killed(target: &mut Target) -> Result<String, Fault>
         let counter = session.text_of("counter", json!({})).await?;
         Outcome::Text(counter).expect_text(expect, "counter")?;
     }
-    let talks = call_with_token("talks", json!("t"), "progress", json!({"steps": 10, "ms": 100}));
-    let silent = call("silent", "slow", json!({"ms": 1000, "text": "silent"}));
+    let talks = call_with_token("talks", json!("t"), "progress", json!({"steps": 10, "ms": 300}));
+    let silent = call("silent", "slow", json!({"ms": 3000, "text": "silent"}));
     let (mut talks, mut silent) = (begin(&session, &talks).await?, begin(&session, &silent).await?);
     let first = talks.next().await.map_err(|how| Fault::new(Word::Lost, how))?;
     let mut heard: Vec<Value> = first.into_iter().collect();
@@ -36,7 +36,11 @@ pub(super) async fn gateway_killed(target: &mut Target) -> Result<String, Fault>
     if let Some(gateway) = target.gateway() {
         gateway.kill();
     }
-    let _ = (talks.next().await, silent.next().await);
+    for stream in [&mut talks, &mut silent] {
+        while let Ok(Some(message)) = stream.next().await {
+            heard.push(message);
+        }
+    }
     target.ready().await?;
     let talks = resumed(&session, &talks, "talks", &mut heard).await?;
     let silent = resumed(&session, &silent, "silent", &mut heard).await?;

@@ -22,36 +22,35 @@ pub(super) const STEPS: &[&str] = &[
 
 pub(super) const SERVERS: &[Server] = &[
     Server::http("typescript", TYPESCRIPT, TYPESCRIPT_PIN),
-    Server::http("typescript-2", Program::node("typescript-2", "server.mjs"), TYPESCRIPT_2_PIN),
+    Server::http(
+        "typescript-2",
+        TYPESCRIPT_2,
+        pin("typescript-2/package.json", "@modelcontextprotocol/server\": \""),
+    ),
     Server::http("python", PYTHON, PYTHON_PIN),
-    Server::http(
-        "python-2",
-        Program::python("python-2", "server.py"),
-        pin("python-2/requirements.txt", "mcp=="),
-    ),
-    Server::http(
-        "fastmcp",
-        Program::python("fastmcp", "server.py"),
-        pin("fastmcp/requirements.txt", "fastmcp=="),
-    ),
-    Server::http(
-        "go",
-        Program::Go { folder: "go" },
-        pin("go/go.mod", "github.com/modelcontextprotocol/go-sdk "),
-    ),
-    Server::http("java", Program::Java { folder: "java", class: "Server" }, JAVA_PIN),
-    Server::http("rmcp", Program::rust("steadfast-interop-server-rmcp"), RMCP_PIN),
-    Server { way: Way::Stdio, ..Server::http("typescript-stdio", TYPESCRIPT, TYPESCRIPT_PIN) },
-    Server { way: Way::Stdio, ..Server::http("python-stdio", PYTHON, PYTHON_PIN) },
+    Server::http("python-2", PYTHON_2, pin("python-2/requirements.txt", "mcp==")),
+    Server::http("fastmcp", FASTMCP, pin("fastmcp/requirements.txt", "fastmcp==")),
+    Server::http("go", GO, GO_PIN),
+    Server::http("java", JAVA, pin("java/pom.xml", "<artifactId>mcp</artifactId>\n      <version>")),
+    Server::http("rmcp", RMCP, RMCP_PIN),
+    Server::stdio("typescript-stdio", TYPESCRIPT, TYPESCRIPT_PIN),
+    Server::stdio("python-stdio", PYTHON, PYTHON_PIN),
+    Server::stdio("go-stdio", GO, GO_PIN),
+    Server::stdio("rmcp-stdio", RMCP, RMCP_PIN),
 ];
 
 const TYPESCRIPT: Program = Program::node("typescript", "server.mjs");
+const TYPESCRIPT_2: Program = Program::node("typescript-2", "server.mjs");
 const PYTHON: Program = Program::python("python", "server.py");
+const PYTHON_2: Program = Program::python("python-2", "server.py");
+const FASTMCP: Program = Program::python("fastmcp", "server.py");
+const GO: Program = Program::Go { folder: "go" };
+const JAVA: Program = Program::Java { folder: "java", class: "Server" };
+const RMCP: Program = Program::rust("steadfast-interop-server-rmcp");
 
 const TYPESCRIPT_PIN: Pin = pin("typescript/package.json", "@modelcontextprotocol/sdk\": \"");
-const TYPESCRIPT_2_PIN: Pin = pin("typescript-2/package.json", "@modelcontextprotocol/server\": \"");
 const PYTHON_PIN: Pin = pin("python/requirements.txt", "mcp==");
-const JAVA_PIN: Pin = pin("java/pom.xml", "<artifactId>mcp</artifactId>\n      <version>");
+const GO_PIN: Pin = pin("go/go.mod", "github.com/modelcontextprotocol/go-sdk ");
 const RMCP_PIN: Pin = pin("../../Cargo.lock", "name = \"rmcp\"\nversion = \"");
 
 #[derive(Debug)]
@@ -84,6 +83,10 @@ const fn pin(file: &'static str, before: &'static str) -> Pin {
 impl Server {
     const fn http(name: &'static str, program: Program, pin: Pin) -> Self {
         Self { name, program, way: Way::Http, pin }
+    }
+
+    const fn stdio(name: &'static str, program: Program, pin: Pin) -> Self {
+        Self { name, program, way: Way::Stdio, pin }
     }
 
     /// The version of its SDK.
