@@ -3,7 +3,7 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use steadfast_engine::{Facts, Rules, SessionId, StreamNo, Time};
-use steadfast_session::{Command, Lifecycle, NodeId, Outcome, Read};
+use steadfast_session::{Command, Holdings, Lifecycle, NodeId, Outcome, Read};
 use steadfast_store::{Opened, Reply, Signal, Store, Subscriber, Usage};
 use tokio::time::Instant;
 
@@ -159,12 +159,20 @@ impl Store for View {
         self.measured("facts", |store| store.facts(session), |_, _| {})
     }
 
+    fn held(&self, session: SessionId, node: NodeId) -> Reply<Holdings> {
+        self.measured("held", |store| store.held(session, node), |_, _| {})
+    }
+
     fn sweep(&self, now: Time, batch: usize) -> Reply<usize> {
         self.measured("sweep", |store| store.sweep(now, batch), |_, _| {})
     }
 
     fn join(&self, node: NodeId, now: Time) -> Reply<()> {
         self.store.join(node, now)
+    }
+
+    fn is_alive(&self, node: NodeId) -> Reply<bool> {
+        self.store.is_alive(node)
     }
 
     fn bury_dead_nodes(&self, now: Time) -> Reply<usize> {
@@ -177,6 +185,10 @@ impl Store for View {
 
     fn poll_interval(&self) -> Option<std::time::Duration> {
         self.store.poll_interval()
+    }
+
+    fn changes_elsewhere(&self) -> Reply<Option<u64>> {
+        self.store.changes_elsewhere()
     }
 
     fn usage(&self) -> Reply<Usage> {
