@@ -19,6 +19,12 @@ use tower_service::Service;
 use crate::config::{Limits, Timeouts};
 use crate::owner::Boxed;
 
+#[cfg(feature = "tls")]
+mod tls;
+
+#[cfg(feature = "tls")]
+pub use tls::{Identity, SecureStream, Secured, Tls, TlsError, TlsFiles};
+
 /// How long a connection is kept for the next request. Node and uvicorn close theirs after 5 s: a request that is under way
 /// then is lost, and nobody can tell whether it was begun.
 const MAX_IDLE: Duration = Duration::from_secs(4);

@@ -19,7 +19,7 @@ use crate::config::{Config, Credential, Server};
 use crate::errors;
 use crate::link::{Lane, Link};
 use crate::record::Record;
-use crate::replicas::{ReplicaStatus, Replicas};
+use crate::replicas::{ReplicaStatus, Replicas, Ways};
 use crate::seat::Servers;
 use crate::tools::Tools;
 
@@ -38,7 +38,7 @@ pub struct Upstream {
 pub enum StartError {
     #[error("there is no address")]
     NoAddress,
-    #[error("{0} is not the address of a server: write http://HOST:PORT/PATH")]
+    #[error("{0} is not the address of a server: write http://HOST:PORT/PATH, or https")]
     BadAddress(String),
 }
 
@@ -87,7 +87,9 @@ impl Upstream {
         let (servers, mut client) = match &config.server {
             Server::Http { replicas, headers } => {
                 let first = replicas.first().cloned().ok_or(StartError::NoAddress)?;
-                let replicas = Replicas::start(replicas.clone(), config.timeouts, config.limits).await?;
+                let ways =
+                    Ways { tls: config.tls.clone(), timeouts: config.timeouts, limits: config.limits };
+                let replicas = Replicas::start(replicas.clone(), ways).await?;
                 let mut client = ClientConfig::new(first);
                 client.headers = headers.clone();
                 (Servers::Http(replicas), client)
