@@ -89,6 +89,7 @@ fn sample(peer: &Peer, sessions: usize, rounds: &Rounds) -> Result<Sample, Error
         warmup: rounds.warmup,
         threads: 1,
         constant: peer.constant,
+        tool: peer.tool.to_owned(),
     })?;
     let spent = running.processor_time().zip(before).map(|(after, before)| after - before);
     if let Some(error) = &report.first_error {

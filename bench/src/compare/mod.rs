@@ -1,6 +1,7 @@
 //! Comparisons: several servers, measured in turn on the same cores in one run.
 
 mod asks;
+mod gateway;
 mod idle;
 mod library;
 mod measure;
@@ -16,6 +17,8 @@ use crate::Error;
 pub(crate) enum Comparison {
     /// Requests/s of an in-process handler behind each library's session layer.
     Library(library::Library),
+    /// Requests/s through what stands before a server.
+    Gateway(gateway::Gateway),
     /// Asks per second of one handler that asks its client very much at once.
     Asks(asks::Asks),
     /// Resident memory of an idle session.
@@ -27,6 +30,7 @@ pub(crate) enum Comparison {
 pub(crate) fn run(comparison: &Comparison) -> Result<(), Error> {
     match comparison {
         Comparison::Library(options) => library::run(options),
+        Comparison::Gateway(options) => gateway::run(options),
         Comparison::Asks(options) => asks::run(options),
         Comparison::Idle(options) => idle::run(options),
         Comparison::Replay(options) => replay::run(options),

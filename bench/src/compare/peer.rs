@@ -16,25 +16,39 @@ pub(super) struct Peer {
     pub(super) args: Vec<String>,
     /// It answers a constant: no sessions, no ids.
     pub(super) constant: bool,
+    /// The tool as it is called there.
+    pub(super) tool: &'static str,
+    /// What it stands before, if it does: started first, and named to it.
+    pub(super) upstream: Option<Vec<String>>,
 }
 
 impl Peer {
     pub(super) fn new(name: &'static str, args: &[&str]) -> Self {
-        Self { name, args: args.iter().map(ToString::to_string).collect(), constant: false }
+        let args = args.iter().map(ToString::to_string).collect();
+        Self { name, args, constant: false, tool: "tiny", upstream: None }
     }
 
     /// Starts it in a directory of its own and waits for its address.
     pub(super) fn start(&self) -> Result<Running, Error> {
         let directory = tempfile::tempdir()?;
+        let upstream = match &self.upstream {
+            Some(args) => {
+                let upstream = Self { args: args.clone(), upstream: None, ..self.clone() };
+                Some(Box::new(upstream.start()?))
+            }
+            None => None,
+        };
         let mut child = Command::new(std::env::current_exe()?)
             .arg("serve")
             .args(&self.args)
+            .args(upstream.iter().flat_map(|upstream| ["--upstream", upstream.url()]))
             .current_dir(directory.path())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()?;
         let stdout = child.stdout.take();
-        let mut running = Running { child, url: String::new(), _directory: directory, _stdout: None };
+        let mut running =
+            Running { child, url: String::new(), _upstream: upstream, _directory: directory, _stdout: None };
         let mut stdout = BufReader::new(stdout.ok_or("a piped child without a pipe")?);
         let mut line = String::new();
         stdout.read_line(&mut line)?;
@@ -51,6 +65,8 @@ impl Peer {
 pub(super) struct Running {
     child: Child,
     url: String,
+    /// What it stands before; ends after it.
+    _upstream: Option<Box<Self>>,
     _directory: TempDir,
     /// Kept open, so that a server that prints more is not killed by a closed pipe.
     _stdout: Option<BufReader<ChildStdout>>,
@@ -83,20 +99,35 @@ impl Running {
         Ok(kib * 1024)
     }
 
-    /// Processor time of all its threads so far, where the system tells.
+    /// Processor time of all its threads and of its workers so far, where the system tells.
     pub(super) fn processor_time(&self) -> Option<Duration> {
-        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).ok()?;
-        let mut total = Duration::ZERO;
-        for thread in threads {
-            let statistics = std::fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
-            total += Duration::from_nanos(statistics.split(' ').next()?.parse().ok()?);
-        }
-        Some(total)
+        processor_time(self.child.id())
     }
+}
+
+fn processor_time(process: u32) -> Option<Duration> {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).ok()?;
+    let mut total = Duration::ZERO;
+    for thread in threads {
+        let thread = thread.ok()?.path();
+        let statistics = std::fs::read_to_string(thread.join("schedstat")).ok()?;
+        total += Duration::from_nanos(statistics.split(' ').next()?.parse().ok()?);
+        let children = std::fs::read_to_string(thread.join("children")).unwrap_or_default();
+        total += children.split_whitespace().filter_map(|child| processor_time(child.parse().ok()?)).sum();
+    }
+    Some(total)
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
+        // A program with workers must have the time to end them.
+        let _ = Command::new("kill").arg(self.child.id().to_string()).status();
+        for _ in 0..50 {
+            if let Ok(Some(_)) = self.child.try_wait() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
         // Both fail only if it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();

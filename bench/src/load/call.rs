@@ -38,24 +38,22 @@ pub(super) struct Call {
 
 impl Call {
     /// A call with ids that no other connection uses.
-    pub(super) fn new(target: &Target, way: Way<'_>, connection: usize) -> Self {
+    pub(super) fn new(target: &Target, way: Way<'_>, tool: &str, connection: usize) -> Self {
         let next_id = FIRST_ID + connection as u64 * IDS_PER_CONNECTION;
         let head = r#"{"jsonrpc":"2.0","id":"#;
-        let tail = match way {
+        let meta = match way {
             Way::Stateless => concat!(
-                r#","method":"tools/call","params":{"name":"tiny","arguments":{},"_meta":{"#,
-                r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","#,
-                r#""io.modelcontextprotocol/clientCapabilities":{}}}}"#
+                r#","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","#,
+                r#""io.modelcontextprotocol/clientCapabilities":{}}"#
             ),
-            Way::InSession(_) | Way::Constant => {
-                r#","method":"tools/call","params":{"name":"tiny","arguments":{}}}"#
-            }
+            Way::InSession(_) | Way::Constant => "",
         };
+        let tail = format!(r#","method":"tools/call","params":{{"name":"{tool}","arguments":{{}}{meta}}}}}"#);
         let body = format!("{head}{next_id}{tail}");
         let request = match way {
             Way::InSession(session) => target.post(Some(session), &body),
             Way::Constant => target.post(None, &body),
-            Way::Stateless => target.post_stateless(&body),
+            Way::Stateless => target.post_stateless(tool, &body),
         };
         let id_at = request.len() - tail.len() - DIGITS;
         let checks_id = !matches!(way, Way::Constant);
@@ -120,7 +118,7 @@ mod tests {
     fn counts_its_ids_up_in_place() {
         let target = Target::parse("http://127.0.0.1:1/mcp").unwrap();
         for way in [Way::InSession("s"), Way::Stateless, Way::Constant] {
-            let mut call = Call::new(&target, way, 3);
+            let mut call = Call::new(&target, way, "tiny", 3);
             for id in ["100300000000", "100300000001"] {
                 let sent = String::from_utf8(call.next().to_vec()).unwrap();
                 assert!(sent.contains(&format!(r#""id":{id},"method":"tools/call""#)), "{sent}");
@@ -133,7 +131,7 @@ mod tests {
     #[test]
     fn accepts_only_its_own_result() {
         let target = Target::parse("http://127.0.0.1:1/mcp").unwrap();
-        let mut call = Call::new(&target, Way::InSession("s"), 0);
+        let mut call = Call::new(&target, Way::InSession("s"), "tiny", 0);
         call.next();
         for (body, expected) in [
             (r#"{"jsonrpc":"2.0","id":100000000000,"result":{}}"#, true),

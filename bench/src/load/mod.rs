@@ -56,6 +56,9 @@ pub(crate) struct Plan {
     /// The server answers a constant: open no session and do not look for the id.
     #[arg(long)]
     pub(crate) constant: bool,
+    /// The tool that is called.
+    #[arg(long, default_value = "tiny")]
+    pub(crate) tool: String,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -129,7 +132,7 @@ async fn generate(plan: &Plan) -> Result<Report, Error> {
             None if plan.constant => Way::Constant,
             None => Way::Stateless,
         };
-        let call = Call::new(&target, way, connection);
+        let call = Call::new(&target, way, &plan.tool, connection);
         workers.spawn(worker::run(target.clone(), call, Schedule { count_from, until }));
     }
     let mut tally = Tally::new();

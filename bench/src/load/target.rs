@@ -36,10 +36,10 @@ impl Target {
         self.post_with(&headers, body)
     }
 
-    /// The bytes of a stateless call of the tool `tiny`.
-    pub(crate) fn post_stateless(&self, body: &str) -> Vec<u8> {
-        let headers = "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: tiny\r\n";
-        self.post_with(headers, body)
+    /// The bytes of a stateless call of a tool.
+    pub(crate) fn post_stateless(&self, tool: &str, body: &str) -> Vec<u8> {
+        let headers = "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\n";
+        self.post_with(&format!("{headers}Mcp-Name: {tool}\r\n"), body)
     }
 
     fn post_with(&self, headers: &str, body: &str) -> Vec<u8> {

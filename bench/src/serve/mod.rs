@@ -1,8 +1,10 @@
 //! The servers that are measured. Each prints its address as its first line and runs until it is killed.
 
 mod accept;
+mod fast;
 mod fill;
 pub(crate) mod nginx;
+pub(crate) mod proxy;
 mod tiny;
 
 use std::io::Write as _;
@@ -40,6 +42,15 @@ pub(crate) enum Target {
         #[arg(long, default_value = "memory:")]
         store: steadfast::StoreUrl,
     },
+    /// An upstream that costs next to nothing.
+    Fast {
+        /// Address to listen on; port 0 takes a free one.
+        #[arg(long, default_value = "127.0.0.1:0")]
+        listen: String,
+    },
+    /// Something that stands before an upstream.
+    #[command(subcommand)]
+    Proxy(proxy::Proxy),
     /// nginx answering every request with one constant: what the cores allow at most.
     Nginx,
 }
@@ -79,6 +90,11 @@ pub(crate) fn run(target: Target) -> Result<(), Error> {
             accept::serve(listener, server.service()).await;
             Ok(())
         })?,
+        Target::Fast { listen } => {
+            let common = Common { listen, threads: 1 };
+            on_runtime(&common, async |listener| fast::serve(listener).await)
+        }
+        Target::Proxy(proxy) => proxy::exec(&proxy),
         Target::Nginx => nginx::exec(),
     }
 }

@@ -1,6 +1,5 @@
 //! nginx as the ceiling: it parses HTTP and answers a constant, nothing else.
 
-use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
@@ -9,8 +8,7 @@ use crate::Error;
 /// Writes a configuration into the current directory and becomes nginx, so that the process that was started
 /// is the one that serves and the one that a kill ends. Hence one process, without a master.
 pub(super) fn exec() -> Result<(), Error> {
-    // nginx has no port 0; the port is free when it is taken here, and nobody is told of it before.
-    let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+    let address = super::proxy::free_address()?;
     let directory = std::env::current_dir()?;
     std::fs::write(directory.join("nginx.conf"), configuration(address.port()))?;
     super::announce(address)?;

@@ -3,11 +3,15 @@
 
 mod banner;
 mod cli;
+mod config;
 mod demo;
 mod failure;
+mod gateway;
+mod inspect;
 mod logs;
 mod place;
 mod serve;
+mod world;
 
 use std::process::ExitCode;
 
@@ -20,7 +24,8 @@ fn main() -> ExitCode {
     let command = cli::Cli::parse().command;
     logs::start();
     let done = match command {
-        cli::Command::Serve(arguments) => serve::run(arguments),
+        cli::Command::Serve(arguments) => serve::run(&arguments),
+        cli::Command::Config(what) => inspect::run(&what),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

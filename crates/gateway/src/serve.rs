@@ -2,19 +2,17 @@
 
 use std::time::Duration;
 
-use steadfast::{Hosts, Origins, Server};
 use steadfast_http::listen;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 use crate::cli::Serve;
-use crate::demo::Demo;
+use crate::config::{self, Plan};
 use crate::failure::Failure;
-use crate::{banner, place};
+use crate::gateway::Gateway;
+use crate::{banner, place, world};
 
-/// The path of the endpoint.
-const PATH: &str = "/mcp";
-
-pub(crate) fn run(arguments: Serve) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::Runtime)?;
     let done = runtime.block_on(serve(arguments));
@@ -23,43 +21,56 @@ pub(crate) fn run(arguments: Serve) -> Result<(), Failure> {
     done
 }
 
-async fn serve(arguments: Serve) -> Result<(), Failure> {
+async fn serve(arguments: &Serve) -> Result<(), Failure> {
     let mut signals = listen::Signals::listen();
-    let store = match arguments.store {
-        Some(store) => store,
+    let plan = plan(arguments)?;
+    let url = match &plan.store {
+        Some(store) => store.clone(),
         None => place::default_store()?,
     };
-    let address = arguments.listen;
-    let taken = |error| Failure::Listen { address, error };
-    let listener = TcpListener::bind(address).await.map_err(taken)?;
-    let url = format!("http://{}{PATH}", listener.local_addr().map_err(taken)?);
-    let server = Server::builder(Demo::default)
-        .store(store.clone())
-        .durability(arguments.durability.into())
-        .hosts(hosts(arguments.allow_hosts))
-        .origins(origins(arguments.allow_origins))
-        .start()
-        .await
-        .map_err(|error| Failure::Store { store: store.clone(), error })?;
-    banner::print(&url, &store);
-    tracing::info!(%url, %store, "serving");
-    let drained = async {
-        signals.next().await;
-        tracing::info!("stopping; asked once more, the process ends at once");
-        signals.exit_when_asked_again();
-        server.drain(arguments.drain).await;
-    };
-    let service = listen::OnlyAt::new(PATH, server.service());
-    listen::serve(listener, service, listen::Limits::default(), drained).await.map_err(Failure::Serve)?;
+    let listeners = bind(&plan).await?;
+    let store = url.open(plan.rules.clone(), plan.durability);
+    let store = store.map_err(|error| Failure::Store { store: url.clone(), error })?;
+    let gateway = Gateway::start(store, &plan).await.map_err(Failure::Endpoint)?;
+    banner::print(&plan, &listeners, &url);
+    let (stop, stopped) = watch::channel(false);
+    let mut serving = tokio::task::JoinSet::new();
+    for listener in listeners {
+        let mut stopped = stopped.clone();
+        // The other end goes with this function, which waits for the loops.
+        let stop = async move { drop(stopped.wait_for(|stopped| *stopped).await) };
+        serving.spawn(listen::serve(listener, gateway.mounts(), plan.listener.clone(), stop));
+    }
+    tokio::select! {
+        () = signals.next() => {}
+        Some(ended) = serving.join_next() => return finished(ended),
+    }
+    tracing::info!("stopping; asked once more, the process ends at once");
+    signals.exit_when_asked_again();
+    gateway.drain(plan.drain).await;
+    let _ = stop.send(true);
+    while let Some(ended) = serving.join_next().await {
+        finished(ended)?;
+    }
     tracing::info!("stopped");
     Ok(())
 }
 
-/// Loopback names stay allowed: the machine's own tools use them.
-fn hosts(names: Vec<String>) -> Hosts {
-    if names.is_empty() { Hosts::Loopback } else { Hosts::LoopbackAnd(names) }
+fn plan(arguments: &Serve) -> Result<Plan, Failure> {
+    let flags = arguments.overrides().map_err(Failure::Quotes)?;
+    let source = world::source(arguments.config.as_deref())?;
+    config::load(&source, &flags, &world::world()).map_err(Failure::Config)
 }
 
-fn origins(list: Vec<String>) -> Origins {
-    if list.is_empty() { Origins::Loopback } else { Origins::LoopbackAnd(list) }
+async fn bind(plan: &Plan) -> Result<Vec<TcpListener>, Failure> {
+    let mut listeners = Vec::new();
+    for address in plan.listen.iter().copied() {
+        let taken = |error| Failure::Listen { address, error };
+        listeners.push(TcpListener::bind(address).await.map_err(taken)?);
+    }
+    Ok(listeners)
+}
+
+fn finished(ended: Result<std::io::Result<()>, tokio::task::JoinError>) -> Result<(), Failure> {
+    ended.unwrap_or_else(|panic| Err(std::io::Error::other(panic))).map_err(Failure::Serve)
 }

@@ -144,7 +144,7 @@ impl Problem {
         self
     }
 
-    pub(crate) fn into_response(self) -> Response<ResponseBody> {
+    pub fn into_response(self) -> Response<ResponseBody> {
         let message = Bytes::from(self.error.to_message(self.id.as_ref()));
         let mut response = Response::new(ResponseBody::full(message));
         *response.status_mut() = self.status;

@@ -48,7 +48,8 @@ impl fmt::Display for StoreUrl {
 }
 
 impl StoreUrl {
-    pub(crate) fn open(&self, rules: Rules, durability: Durability) -> Result<Arc<dyn Store>, StoreError> {
+    /// Opens the store, for those who share it between servers: [`Builder::custom_store`](crate::Builder::custom_store).
+    pub fn open(&self, rules: Rules, durability: Durability) -> Result<Arc<dyn Store>, StoreError> {
         Ok(match self {
             Self::Memory => Arc::new(MemoryStore::new(rules)),
             Self::Sqlite(path) => {

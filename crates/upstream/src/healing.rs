@@ -37,7 +37,7 @@ impl Link {
             self.settle_in(lane, &seat).await;
             return Ok(self.lanes[lane].sit(seat));
         };
-        if let Some(place) = self.shared.servers.find(name) {
+        if let Some(place) = self.shared.servers.find(&self.short(), name) {
             return Ok(self.lanes[lane].sit(self.resume(lane, place, open)?));
         }
         tracing::info!(
@@ -57,7 +57,7 @@ impl Link {
         loop {
             let mut tried = avoid.clone();
             let mut last = Error::Connect("no other replica is there".to_owned());
-            while let Some(place) = self.shared.servers.next(&tried) {
+            while let Some(place) = self.shared.servers.next(&self.short(), &tried) {
                 let (name, replica) = (place.name.clone(), place.replica().cloned());
                 match self.connect(lane, place).await {
                     Ok(seat) => {

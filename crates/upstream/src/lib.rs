@@ -13,6 +13,7 @@ mod messages;
 mod record;
 mod replicas;
 mod seat;
+pub mod stdio;
 mod tools;
 mod turns;
 mod upstream;

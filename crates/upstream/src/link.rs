@@ -20,7 +20,7 @@ use crate::messages;
 use crate::record::Record;
 use crate::seat::{Place, Seat};
 use crate::turns::Turns;
-use crate::upstream::Shared;
+use crate::upstream::{Shared, random_number};
 
 /// A client's session.
 pub(crate) struct Link {
@@ -109,7 +109,7 @@ impl Link {
     /// Goes on with a session that was opened before. Nothing is sent.
     pub(crate) fn resume(&self, lane: usize, place: Place, session: OpenSession) -> Result<Seat, Error> {
         // Ids of the process before may still be in flight there.
-        let first_id = self.shared.random_id();
+        let first_id = random_number();
         let config = ClientConfig { url: place.url.clone(), first_id, ..self.config.clone() };
         let owner = self.owner(lane, &place);
         let client = Client::resume_over(Arc::clone(&place.transport), &config, session, owner)?;

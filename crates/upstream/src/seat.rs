@@ -7,6 +7,10 @@ use steadfast_client::Client;
 use steadfast_client::transport::Transport;
 
 use crate::replicas::{Replica, Replicas, Taken};
+use crate::stdio::Programs;
+
+/// What the place of a program is called: there is one.
+const PROGRAM: &str = "stdio";
 
 /// A process of the server that a session can be opened at.
 pub(crate) struct Place {
@@ -18,6 +22,16 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    fn program(programs: &Programs, session: &str) -> Self {
+        Self {
+            name: PROGRAM.to_owned(),
+            // Nobody resolves it: the transport knows its program.
+            url: Uri::from_static("http://stdio/mcp"),
+            transport: programs.child(session),
+            taken: None,
+        }
+    }
+
     fn at(replica: &Arc<Replica>) -> Self {
         Self {
             name: replica.name.clone(),
@@ -42,25 +56,29 @@ pub(crate) struct Seat {
 #[derive(Debug)]
 pub(crate) enum Servers {
     Http(Arc<Replicas>),
+    Stdio(Programs),
 }
 
 impl Servers {
-    /// The best place that was not tried.
-    pub(crate) fn next(&self, tried: &[String]) -> Option<Place> {
+    /// The best place that was not tried. The session is named for the log.
+    pub(crate) fn next(&self, session: &str, tried: &[String]) -> Option<Place> {
         match self {
             Self::Http(replicas) => replicas.next(tried).map(|replica| Place::at(&replica)),
+            Self::Stdio(programs) => tried.is_empty().then(|| Place::program(programs, session)),
         }
     }
 
-    pub(crate) fn find(&self, name: &str) -> Option<Place> {
+    pub(crate) fn find(&self, session: &str, name: &str) -> Option<Place> {
         match self {
             Self::Http(replicas) => replicas.find(name).map(|replica| Place::at(&replica)),
+            Self::Stdio(programs) => (name == PROGRAM).then(|| Place::program(programs, session)),
         }
     }
 
     pub(crate) fn has_other(&self, name: &str) -> bool {
         match self {
             Self::Http(replicas) => replicas.has_other(name),
+            Self::Stdio(_) => false,
         }
     }
 }

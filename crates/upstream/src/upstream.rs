@@ -21,6 +21,7 @@ use crate::link::{Lane, Link};
 use crate::record::Record;
 use crate::replicas::{ReplicaStatus, Replicas, Ways};
 use crate::seat::Servers;
+use crate::stdio::Programs;
 use crate::tools::Tools;
 
 /// The engine's deadlines end calls; the client's own are out of their way.
@@ -61,14 +62,14 @@ impl Shared {
     pub(crate) fn count_healed(&self) {
         self.healed.fetch_add(1, Ordering::Relaxed);
     }
+}
 
-    /// A number that no other process has begun with, with room to count on.
-    pub(crate) fn random_id(&self) -> i64 {
-        let mut bytes = [0; 8];
-        SystemEntropy.fill(&mut bytes);
-        // Whoever reads it as a floating-point number must not round it.
-        (i64::from_le_bytes(bytes) >> 16).unsigned_abs() as i64 + 1
-    }
+/// A number that no other process has begun with, with room to count on.
+pub(crate) fn random_number() -> i64 {
+    let mut bytes = [0; 8];
+    SystemEntropy.fill(&mut bytes);
+    // Whoever reads it as a floating-point number must not round it.
+    (i64::from_le_bytes(bytes) >> 16).abs() + 1
 }
 
 /// The sessions that this process has something to do with.
@@ -94,7 +95,10 @@ impl Upstream {
                 client.headers = headers.clone();
                 (Servers::Http(replicas), client)
             }
-            Server::Stdio(_) => return Err(StartError::NoAddress),
+            Server::Stdio(stdio) => {
+                let programs = Programs::new(stdio.clone(), config.backoff, random_number().unsigned_abs());
+                (Servers::Stdio(programs), ClientConfig::new(http::Uri::from_static("http://stdio/mcp")))
+            }
         };
         (client.limits, client.timeouts, client.backoff) = (config.limits, config.timeouts, config.backoff);
         (client.timeouts.call, client.timeouts.head) = (NEVER, NEVER);
@@ -114,6 +118,7 @@ impl Upstream {
     pub fn replicas(&self) -> Vec<ReplicaStatus> {
         match &self.shared.servers {
             Servers::Http(replicas) => replicas.status(),
+            Servers::Stdio(_) => Vec::new(),
         }
     }
 
@@ -125,6 +130,14 @@ impl Upstream {
     /// Calls that wait for their turn.
     pub fn waiting(&self) -> usize {
         self.links.lock().values().map(|link| link.turns.waiting()).sum()
+    }
+
+    /// Ends every program that was started, and waits for that. Sessions at servers that are reached over HTTP stay: whoever
+    /// comes after goes on with them.
+    pub async fn close(&self) {
+        if let Servers::Stdio(programs) = &self.shared.servers {
+            programs.close().await;
+        }
     }
 
     /// The link of a session, made if this process had nothing to do with it so far.

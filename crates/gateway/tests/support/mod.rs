@@ -21,8 +21,12 @@ impl Server {
     }
 
     pub(crate) fn start_with(arguments: &[&str]) -> Self {
+        Self::serve(&[&["--demo", "--listen", "127.0.0.1:0"], arguments].concat())
+    }
+
+    pub(crate) fn serve(arguments: &[&str]) -> Self {
         let mut process = Command::new(env!("CARGO_BIN_EXE_steadfast"))
-            .args(["serve", "--demo", "--listen", "127.0.0.1:0"])
+            .arg("serve")
             .args(arguments)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -38,36 +42,25 @@ impl Server {
         Self { process, address: address.expect("the banner names the address") }
     }
 
+    /// The same server, asked at another path.
+    pub(crate) fn at(&self, path: &'static str) -> At<'_> {
+        At { server: self, path }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     pub(crate) fn open_session(&self) -> String {
-        let initialize = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
-            "protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}, "sampling": {}},
-            "clientInfo": {"name": "test", "version": "1"},
-        }});
-        let reply = self.post(None, &initialize).read_to_end();
-        let id = reply.lines().find_map(|line| line.strip_prefix("mcp-session-id: "));
-        id.expect("a session id").to_owned()
+        self.at("/mcp").open_session()
     }
 
     pub(crate) fn post(&self, session: Option<&str>, message: &Value) -> Reply {
-        self.send("POST", session, "Content-Type: application/json\r\n", &message.to_string())
+        self.at("/mcp").post(session, message)
     }
 
     pub(crate) fn resume(&self, session: &str, event: &str) -> Reply {
-        self.send("GET", Some(session), &format!("Last-Event-ID: {event}\r\n"), "")
-    }
-
-    fn send(&self, method: &str, session: Option<&str>, headers: &str, body: &str) -> Reply {
-        let socket = TcpStream::connect(self.address).expect("the server listens");
-        socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout, to find hangs");
-        let session = session.map(|id| format!("Mcp-Session-Id: {id}\r\n")).unwrap_or_default();
-        let request = format!(
-            "{method} /mcp HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nAccept: application/json, text/event-stream\r\n\
-             {session}{headers}Content-Length: {}\r\n\r\n{body}",
-            self.address,
-            body.len()
-        );
-        (&socket).write_all(request.as_bytes()).expect("the request goes out");
-        Reply { socket, text: String::new() }
+        self.at("/mcp").resume(session, event)
     }
 
     /// Sends a signal by its name.
@@ -110,6 +103,48 @@ impl Drop for Server {
         // A test that fails leaves no server behind; one that has been killed already does not mind.
         let _ = self.process.kill();
         let _ = self.process.wait();
+    }
+}
+
+/// One endpoint of a server.
+#[derive(Clone, Copy)]
+pub(crate) struct At<'a> {
+    server: &'a Server,
+    path: &'static str,
+}
+
+impl At<'_> {
+    pub(crate) fn open_session(&self) -> String {
+        let initialize = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+            "protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}, "sampling": {}},
+            "clientInfo": {"name": "test", "version": "1"},
+        }});
+        let reply = self.post(None, &initialize).read_to_end();
+        let id = reply.lines().find_map(|line| line.strip_prefix("mcp-session-id: "));
+        id.expect("a session id").to_owned()
+    }
+
+    pub(crate) fn post(&self, session: Option<&str>, message: &Value) -> Reply {
+        self.send("POST", session, "Content-Type: application/json\r\n", &message.to_string())
+    }
+
+    pub(crate) fn resume(&self, session: &str, event: &str) -> Reply {
+        self.send("GET", Some(session), &format!("Last-Event-ID: {event}\r\n"), "")
+    }
+
+    pub(crate) fn send(&self, method: &str, session: Option<&str>, headers: &str, body: &str) -> Reply {
+        let address = self.server.address;
+        let socket = TcpStream::connect(address).expect("the server listens");
+        socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout, to find hangs");
+        let session = session.map(|id| format!("Mcp-Session-Id: {id}\r\n")).unwrap_or_default();
+        let request = format!(
+            "{method} {} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nAccept: application/json, text/event-stream\r\n\
+             {session}{headers}Content-Length: {}\r\n\r\n{body}",
+            self.path,
+            body.len()
+        );
+        (&socket).write_all(request.as_bytes()).expect("the request goes out");
+        Reply { socket, text: String::new() }
     }
 }
 

@@ -1,0 +1,172 @@
+//! What may stand before an upstream: each becomes the program itself, so that the process that was started is the one that
+//! serves and the one that a kill ends.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clap::{Args, Subcommand};
+
+use crate::Error;
+
+/// The environment variable that names the folder of other people's programs.
+const PEERS: &str = "STEADFAST_BENCH_PEERS";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Proxy {
+    /// nginx as a plain reverse proxy.
+    Nginx(Common),
+    /// The `steadfast` command beside this one.
+    Steadfast {
+        #[command(flatten)]
+        common: Common,
+        /// Where sessions are kept.
+        #[arg(long, default_value = "memory:")]
+        store: String,
+    },
+    /// The crate `mcp-proxy`.
+    McpProxyRust(Common),
+    /// The package `mcp-proxy` from PyPI.
+    McpProxyPython(Common),
+    /// A proxy made with FastMCP.
+    Fastmcp(Common),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Common {
+    /// The server to stand before.
+    #[arg(long)]
+    upstream: String,
+    /// Worker threads or processes.
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+}
+
+/// Whether a program of others is there.
+pub(crate) fn has_peer(program: &str) -> bool {
+    peers().is_some_and(|folder| folder.join(program).is_file())
+}
+
+fn peers() -> Option<PathBuf> {
+    std::env::var_os(PEERS).map(PathBuf::from)
+}
+
+pub(super) fn exec(proxy: &Proxy) -> Result<(), Error> {
+    let address = free_address()?;
+    let (mut command, common) = match proxy {
+        Proxy::Nginx(common) => (nginx(common, address)?, common),
+        Proxy::Steadfast { common, store } => (steadfast(common, store, address)?, common),
+        Proxy::McpProxyRust(common) => (mcp_proxy_rust(common, address)?, common),
+        Proxy::McpProxyPython(common) => (mcp_proxy_python(common, address)?, common),
+        Proxy::Fastmcp(common) => (fastmcp(common, address)?, common),
+    };
+    super::announce(address)?;
+    // Whatever it prints is not the line that is waited for.
+    let failure = command
+        .env("TOKIO_WORKER_THREADS", common.threads.to_string())
+        .stdout(std::process::Stdio::null())
+        .exec();
+    Err(format!("{} did not start: {failure}", command.get_program().display()).into())
+}
+
+/// Few programs have a port 0; the port is free when it is taken here, and nobody is told of it before.
+pub(super) fn free_address() -> std::io::Result<SocketAddr> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+}
+
+fn steadfast(common: &Common, store: &str, address: SocketAddr) -> Result<Command, Error> {
+    let program = std::env::current_exe()?.with_file_name("steadfast");
+    let mut command = Command::new(program);
+    command.args(["serve", "--upstream", &common.upstream, "--store", store]);
+    command.args(["--listen", &address.to_string()]).env("RUST_LOG", "warn");
+    Ok(command)
+}
+
+fn nginx(common: &Common, address: SocketAddr) -> Result<Command, Error> {
+    let directory = std::env::current_dir()?;
+    let upstream = common.upstream.trim_start_matches("http://");
+    let (authority, _) = upstream.split_once('/').ok_or("the upstream has no path")?;
+    let (threads, Common { upstream, .. }) = (common.threads, common);
+    let text = format!(
+        r#"daemon off;
+worker_processes {threads};
+pid nginx.pid;
+error_log stderr error;
+worker_rlimit_nofile 65536;
+events {{ worker_connections 30000; }}
+http {{
+    access_log off;
+    tcp_nodelay on;
+    keepalive_requests 1000000000;
+    client_body_temp_path body;
+    proxy_temp_path proxy;
+    fastcgi_temp_path fastcgi;
+    uwsgi_temp_path uwsgi;
+    scgi_temp_path scgi;
+    upstream server {{
+        server {authority};
+        keepalive 64;
+        keepalive_requests 1000000000;
+    }}
+    server {{
+        listen {address};
+        location / {{
+            proxy_pass http://server;
+            proxy_http_version 1.1;
+            proxy_set_header Connection "";
+            proxy_buffering off;
+            proxy_read_timeout 3600s;
+        }}
+    }}
+}}
+# before {upstream}
+"#
+    );
+    std::fs::write(directory.join("nginx.conf"), text)?;
+    let mut command = Command::new("nginx");
+    command.arg("-p").arg(&directory).args(["-c", "nginx.conf"]);
+    Ok(command)
+}
+
+fn mcp_proxy_rust(common: &Common, address: SocketAddr) -> Result<Command, Error> {
+    let text = format!(
+        "[proxy]\nname = \"bench\"\nversion = \"1\"\n\n[proxy.listen]\nhost = \"{}\"\nport = {}\n\n\
+         [[backends]]\nname = \"fast\"\ntransport = \"http\"\nurl = \"{}\"\n",
+        address.ip(),
+        address.port(),
+        common.upstream
+    );
+    std::fs::write("mcp-proxy.toml", text)?;
+    let mut command = Command::new(peer("bin/mcp-proxy")?);
+    command.args(["--config", "mcp-proxy.toml"]).env("RUST_LOG", "error");
+    Ok(command)
+}
+
+fn mcp_proxy_python(common: &Common, address: SocketAddr) -> Result<Command, Error> {
+    let mut command = Command::new(peer("venv-mcp-proxy/bin/mcp-proxy")?);
+    command.args(["--transport", "streamablehttp", "--host", &address.ip().to_string()]);
+    command.args(["--port", &address.port().to_string(), "--log-level", "ERROR", &common.upstream]);
+    Ok(command)
+}
+
+fn fastmcp(common: &Common, address: SocketAddr) -> Result<Command, Error> {
+    let text = format!(
+        "import logging\nfrom fastmcp.server import create_proxy\nlogging.disable(logging.CRITICAL)\n\
+         proxy = create_proxy({:?}, name=\"bench\")\n\
+         proxy.run(transport=\"http\", host={:?}, port={}, path=\"/mcp\", show_banner=False, log_level=\"error\")\n",
+        common.upstream,
+        address.ip().to_string(),
+        address.port()
+    );
+    std::fs::write("proxy.py", text)?;
+    let mut command = Command::new(peer("venv-fastmcp/bin/python")?);
+    command.arg("proxy.py");
+    Ok(command)
+}
+
+fn peer(program: &str) -> Result<PathBuf, Error> {
+    let folder = peers().ok_or_else(|| format!("{PEERS} is not set"))?;
+    let path = folder.join(Path::new(program));
+    if path.is_file() { Ok(path) } else { Err(format!("{} is not there", path.display()).into()) }
+}

@@ -1,0 +1,195 @@
+//! Whether the values make sense, alone and together. Every fault is found, not only the first.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use steadfast::{Rules, StoreUrl};
+use steadfast_http::listen;
+use tracing_subscriber::EnvFilter;
+
+use super::endpoint::AskOrder;
+use super::fault::{Fault, Place};
+use super::file::{File, Tls};
+use super::overrides::Override;
+use super::plan::{EndpointPlan, Plan, TlsFiles};
+use super::secret::World;
+use super::tree::Tree;
+use super::values::Time;
+
+mod endpoint;
+
+/// Where values were written, to say so.
+pub(crate) struct Written<'a> {
+    pub(crate) tree: &'a Tree<'a>,
+    pub(crate) overrides: &'a [Override],
+}
+
+impl Written<'_> {
+    /// What was said last counts.
+    fn place(&self, key: &str) -> Place {
+        let says = |each: &&Override| {
+            key.strip_prefix(&each.key()).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        let over = self.overrides.iter().rev().find(says);
+        over.map_or_else(|| self.tree.find(key), |over| Place::Named(over.origin.clone()))
+    }
+}
+
+/// Collects faults on the way.
+pub(super) struct Checks<'a> {
+    written: &'a Written<'a>,
+    world: &'a World<'a>,
+    faults: Vec<Fault>,
+}
+
+pub(crate) fn check(file: File, written: &Written<'_>, world: &World<'_>) -> Result<Plan, Vec<Fault>> {
+    let mut checks = Checks { written, world, faults: Vec::new() };
+    let listen = checks.listen(&file);
+    let store = file.store.as_ref().and_then(|url| checks.store(url));
+    let tls = file.tls.as_ref().and_then(|tls| checks.tls(tls));
+    let admin = file.admin.listen.as_ref().and_then(|address| checks.address("admin.listen", address));
+    if let Some(taken) = admin.filter(|admin| admin.port() != 0 && listen.contains(admin)) {
+        checks.fault("admin.listen", format!("{taken} is taken by `listen`"), "another port");
+    }
+    checks.log(&file.log);
+    checks.times(&file);
+    checks.defaults(&file);
+    let endpoints = checks.endpoints(&file);
+    let mut rules = Rules::default();
+    file.limits.apply(&mut rules.limits);
+    file.timing.apply(&mut rules.timing);
+    if !file.endpoint.is_empty() && file.endpoint.iter().all(|each| each.ask_order == AskOrder::Strict) {
+        // The store sees to it that no two processes ask at once.
+        rules.limits.asks = rules.limits.asks.min(1);
+    }
+    let mut listener = listen::Limits::default();
+    file.listener.apply(&mut listener);
+    if !checks.faults.is_empty() {
+        return Err(checks.faults);
+    }
+    let (durability, drain, log) = (file.durability.into(), file.drain.0, file.log.clone());
+    Ok(Plan { listen, store, durability, drain, log, tls, admin, listener, rules, endpoints, file })
+}
+
+impl Checks<'_> {
+    pub(super) fn fault(
+        &mut self,
+        key: impl Into<String>,
+        what: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
+        let key = key.into();
+        let place = self.written.place(&key);
+        self.faults.push(Fault { place, key, what: what.into(), remedy: remedy.into() });
+    }
+
+    fn listen(&mut self, file: &File) -> Vec<SocketAddr> {
+        let mut addresses = Vec::new();
+        for (index, text) in file.listen.all().iter().enumerate() {
+            let key = format!("listen{}", file.listen.step(index));
+            let Some(address) = self.address(&key, text) else { continue };
+            if address.port() != 0 && addresses.contains(&address) {
+                self.fault(key, format!("{address} is listed before"), "each address once");
+            }
+            addresses.push(address);
+        }
+        if file.listen.all().is_empty() {
+            self.fault("listen", "there is no address to listen on", "listen = \"127.0.0.1:7411\"");
+        }
+        addresses
+    }
+
+    fn address(&mut self, key: &str, text: &str) -> Option<SocketAddr> {
+        let read = text.parse().ok();
+        if read.is_none() {
+            let remedy = "an IP address of this machine and a port, as 127.0.0.1:7411 or [::]:7411";
+            self.fault(key, format!("{text:?} is no address to listen on"), remedy);
+        }
+        read
+    }
+
+    fn store(&mut self, url: &str) -> Option<StoreUrl> {
+        let read = url.parse();
+        if let Err(error) = &read {
+            self.fault("store", format!("{error}"), "store = \"sqlite:/var/lib/steadfast/sessions.db\"");
+        }
+        read.ok()
+    }
+
+    fn tls(&mut self, tls: &Tls) -> Option<TlsFiles> {
+        for (key, path) in [("tls.certificate", &tls.certificate), ("tls.key", &tls.key)] {
+            if path.is_empty() {
+                self.fault(key, "there is no file", "the path of a PEM file");
+            } else if let Err(error) = (self.world.read)(path.as_ref()) {
+                self.fault(key, format!("{path} cannot be read: {error}"), "the path of a PEM file");
+            }
+        }
+        let (certificate, key) = (PathBuf::from(&tls.certificate), PathBuf::from(&tls.key));
+        Some(TlsFiles { certificate, key, handshake: tls.handshake.0 })
+    }
+
+    fn log(&mut self, filter: &str) {
+        if let Err(error) = EnvFilter::try_new(filter) {
+            self.fault(
+                "log",
+                format!("{filter:?} is no filter: {error}"),
+                "\"info\", or \"info,steadfast_http=debug\"",
+            );
+        }
+    }
+
+    fn times(&mut self, file: &File) {
+        self.not_zero("listener.header_timeout", file.listener.header_timeout);
+        if file.listener.connections == 0 {
+            self.fault("listener.connections", "nobody could connect", "at least 1");
+        }
+        if let Some(tls) = &file.tls {
+            self.not_zero("tls.handshake", tls.handshake);
+        }
+    }
+
+    pub(super) fn not_zero(&mut self, key: impl Into<String>, time: Time) {
+        if time.0.is_zero() {
+            self.fault(key, "no time at all is too short", "at least \"1ms\"");
+        }
+    }
+
+    /// What is one endpoint's cannot be every endpoint's.
+    fn defaults(&mut self, file: &File) {
+        let plain = super::endpoint::Endpoint::default();
+        let own = [
+            ("path", file.defaults.path != plain.path),
+            ("upstream", file.defaults.upstream != plain.upstream),
+            ("stdio", file.defaults.stdio.is_some()),
+            ("demo", file.defaults.demo),
+        ];
+        for (name, is_set) in own {
+            if is_set {
+                self.fault(
+                    format!("defaults.{name}"),
+                    "endpoints cannot share it",
+                    format!("`{name}` in [[endpoint]]"),
+                );
+            }
+        }
+    }
+
+    fn endpoints(&mut self, file: &File) -> Vec<EndpointPlan> {
+        if file.endpoint.is_empty() {
+            let remedy = "[[endpoint]] with upstream = \"http://127.0.0.1:8000/mcp\"";
+            self.fault("endpoint", "there is nothing to serve", remedy);
+        }
+        let mut paths = BTreeSet::new();
+        let mut plans = Vec::new();
+        for (index, endpoint) in file.endpoint.iter().enumerate() {
+            let at = format!("endpoint[{index}]");
+            if !paths.insert(&endpoint.path) {
+                let what = format!("another endpoint is at {} already", endpoint.path);
+                self.fault(format!("{at}.path"), what, "a path of its own");
+            }
+            plans.extend(self.endpoint(&at, endpoint));
+        }
+        plans
+    }
+}

@@ -1,0 +1,102 @@
+//! A configuration that has been checked: what the rest of the gateway works from.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use steadfast::{Durability, Hosts, Origins, ResponseMode, Rules, StoreUrl};
+use steadfast_engine::{self as engine, Options};
+use steadfast_http as http;
+use steadfast_http::listen;
+use steadfast_upstream as upstream;
+
+use super::auth::Auth;
+use super::endpoint::{AskOrder, Duplicates, Endpoint, Response};
+use super::file::File;
+use super::values::Allowed;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) listen: Vec<SocketAddr>,
+    /// A file in the user's data folder unless said otherwise.
+    pub(crate) store: Option<StoreUrl>,
+    pub(crate) durability: Durability,
+    pub(crate) drain: Duration,
+    pub(crate) log: String,
+    pub(crate) tls: Option<TlsFiles>,
+    pub(crate) admin: Option<SocketAddr>,
+    pub(crate) listener: listen::Limits,
+    pub(crate) rules: Rules,
+    pub(crate) endpoints: Vec<EndpointPlan>,
+    /// As it was written, to see what has changed.
+    pub(crate) file: File,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TlsFiles {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+    pub(crate) handshake: Duration,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct EndpointPlan {
+    pub(crate) path: Arc<str>,
+    pub(crate) behind: Behind,
+    /// As it was written, with secrets in the place of their names.
+    pub(crate) written: Endpoint,
+}
+
+/// The server behind an endpoint.
+#[derive(Clone, Debug)]
+pub(crate) enum Behind {
+    Demo,
+    Upstream(Box<upstream::Config>),
+}
+
+impl EndpointPlan {
+    pub(crate) fn auth(&self) -> &Auth {
+        &self.written.auth
+    }
+
+    /// All but who is calling.
+    pub(crate) fn http(&self) -> http::Config {
+        let mut config = http::Config {
+            hosts: match &self.written.hosts {
+                Allowed::Loopback => Hosts::Loopback,
+                Allowed::Any => Hosts::Any,
+                Allowed::And(names) => Hosts::LoopbackAnd(names.clone()),
+            },
+            origins: match &self.written.origins {
+                Allowed::Loopback => Origins::Loopback,
+                Allowed::Any => Origins::Any,
+                Allowed::And(list) => Origins::LoopbackAnd(list.clone()),
+            },
+            response: match self.written.response {
+                Response::Stream => ResponseMode::Stream,
+                Response::Json => ResponseMode::Json,
+                Response::Adaptive => ResponseMode::Adaptive,
+            },
+            ..http::Config::default()
+        };
+        self.written.http.apply(&mut config);
+        config
+    }
+
+    pub(crate) fn options(&self) -> Options {
+        let mut options = Options {
+            duplicates: match self.written.duplicates {
+                Duplicates::Reject => engine::Duplicates::Reject,
+                Duplicates::Isolate => engine::Duplicates::Isolate,
+            },
+            ask_order: match self.written.ask_order {
+                AskOrder::Concurrent => engine::AskOrder::Concurrent,
+                AskOrder::Strict => engine::AskOrder::Strict,
+            },
+            ..Options::default()
+        };
+        self.written.engine.apply(&mut options);
+        options
+    }
+}

@@ -1,0 +1,31 @@
+//! What is read from outside to understand a configuration: the file, the environment, and files that it names.
+
+use std::path::Path;
+
+use crate::config::{Source, World};
+use crate::failure::Failure;
+
+/// The largest file that is read. Nobody writes so much; somebody may name the wrong file.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// The configuration file, or one that says nothing.
+pub(crate) fn source(file: Option<&Path>) -> Result<Source, Failure> {
+    let Some(path) = file else { return Ok(Source { name: "(flags)".into(), text: String::new() }) };
+    let text = read(path).map_err(|error| Failure::ConfigFile { path: path.to_owned(), error })?;
+    Ok(Source { name: path.display().to_string(), text })
+}
+
+pub(crate) fn world() -> World<'static> {
+    // What is not text is nobody's setting.
+    let texts = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    World { variables: texts.collect(), read: &read, is_folder: &Path::is_dir }
+}
+
+fn read(path: &Path) -> std::io::Result<String> {
+    let size = std::fs::metadata(path)?.len();
+    if size > MAX_FILE_BYTES {
+        return Err(std::io::Error::other(format!("it has {size} bytes, more than {MAX_FILE_BYTES}")));
+    }
+    std::fs::read_to_string(path)
+}

@@ -1,0 +1,67 @@
+//! Several endpoints in one process: one store, and no session in common.
+
+mod support;
+
+use support::{Server, messages, note};
+
+const TWO: &str = "
+listen = \"127.0.0.1:0\"
+
+[[endpoint]]
+path = \"/a\"
+demo = true
+
+[[endpoint]]
+path = \"/b\"
+demo = true
+";
+
+fn start(store: &str) -> (tempfile::TempDir, Server) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("steadfast.toml");
+    std::fs::write(&file, TWO).unwrap();
+    let store = if store == "sqlite" {
+        format!("sqlite:{}", directory.path().join("s.db").display())
+    } else {
+        store.to_owned()
+    };
+    let server = Server::serve(&["--config", file.to_str().unwrap(), "--store", &store]);
+    (directory, server)
+}
+
+#[test]
+fn a_session_of_one_endpoint_is_unknown_at_another() {
+    for store in ["memory:", "sqlite"] {
+        let (_directory, server) = start(store);
+        let (a, b) = (server.at("/a"), server.at("/b"));
+        let session = a.open_session();
+        assert!(a.post(Some(&session), &note("mine")).read_to_end().contains("You have 1 note(s)."));
+        for reply in [
+            b.post(Some(&session), &note("not yours")),
+            b.send("GET", Some(&session), "", ""),
+            b.send("DELETE", Some(&session), "", ""),
+        ] {
+            let reply = reply.read_to_end();
+            assert!(reply.starts_with("HTTP/1.1 404"), "{store}: {reply}");
+            assert!(reply.contains("There is no such session."), "{store}: {reply}");
+        }
+        let other = b.open_session();
+        assert!(b.post(Some(&other), &note("own")).read_to_end().contains("You have 1 note(s)."));
+        let answer = a.post(Some(&session), &note("more")).read_to_end();
+        assert!(messages(&answer).last().unwrap().to_string().contains("You have 2 note(s)."), "{answer}");
+        assert!(a.send("DELETE", Some(&session), "", "").read_to_end().starts_with("HTTP/1.1 204"));
+        assert!(b.post(Some(&other), &note("still")).read_to_end().contains("You have 2 note(s)."));
+    }
+}
+
+#[test]
+fn what_is_at_no_path_is_told_of_none() {
+    let (_directory, server) = start("memory:");
+    for path in ["/", "/mcp", "/a/", "/ab", "/A", "/a%2f", "/metrics"] {
+        let reply = server.at(path).send("GET", None, "", "").read_to_end();
+        assert!(reply.starts_with("HTTP/1.1 404"), "{path}: {reply}");
+        assert!(reply.ends_with(
+            r#"{"jsonrpc":"2.0","error":{"code":-32600,"message":"There is no MCP endpoint at this path. Check the URL."}}"#
+        ), "{path}: {reply}");
+    }
+}

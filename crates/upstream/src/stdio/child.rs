@@ -1,0 +1,390 @@
+//! A program as an HTTP server.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use steadfast_client::Boxed;
+use steadfast_client::transport::{Body, SendError, Transport};
+use steadfast_wire::rpc::{ErrorObject, METHOD_NOT_FOUND};
+use steadfast_wire::{Message, MessageKind, RequestId, headers};
+use tokio::sync::Mutex as AsyncMutex;
+use tokio::time::Instant;
+
+use super::body::{Events, Source};
+use super::mail::End;
+use super::process::{Flight, Opened, Process, WriteError};
+use super::programs::Yard;
+use super::restarts::Restarts;
+use super::router::Sender;
+use super::splice;
+use crate::config::Sharing;
+
+/// How long an answer is waited for before the head of a stream goes out. One that comes in time is plain JSON.
+const HEAD_PATIENCE: Duration = Duration::from_secs(1);
+/// The longest wait before a restart. If it has to be longer, whoever wants it is refused.
+const RESTART_PATIENCE: Duration = Duration::from_secs(1);
+/// How long a program may take to answer `server/discover`. Some with sessions ignore what they do not know; then it counts
+/// as unknown to them.
+const DISCOVER_PATIENCE: Duration = Duration::from_secs(10);
+
+const DISCOVER: &str = "server/discover";
+const INITIALIZE: &str = "initialize";
+
+/// The way to a program: starts it when a session is opened, and again after it has ended. Dropped, it ends it.
+#[derive(Debug)]
+pub struct Child {
+    yard: Arc<Yard>,
+    name: String,
+    current: Mutex<Current>,
+    /// Held while a process is started or a session opened.
+    starts: AsyncMutex<Restarts>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Current {
+    process: Option<Arc<Process>>,
+    /// How many processes there were, this one included.
+    generation: u64,
+}
+
+/// A session as its id names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct SessionId {
+    boot: u64,
+    generation: u64,
+    seat: u64,
+}
+
+/// Why there is no process.
+struct Unavailable {
+    why: String,
+    retry_after: Option<Duration>,
+}
+
+impl Child {
+    pub(super) fn new(yard: Arc<Yard>, name: &str) -> Self {
+        Self { yard, name: name.to_owned(), current: Mutex::default(), starts: AsyncMutex::default() }
+    }
+
+    async fn serve(&self, request: Request<Bytes>) -> Response<Body> {
+        let session = request.headers().get(headers::SESSION_ID).map(SessionId::parse);
+        let method = request.method().clone();
+        match (method, session) {
+            (Method::POST, session) => self.post(session, request.body()).await,
+            (Method::GET, Some(session)) => self.get(session),
+            (Method::DELETE, Some(session)) => self.delete(session),
+            _ => empty(StatusCode::METHOD_NOT_ALLOWED),
+        }
+    }
+
+    async fn post(&self, session: Option<Option<SessionId>>, body: &Bytes) -> Response<Body> {
+        let message = match std::str::from_utf8(body).map(Message::parse) {
+            Ok(Ok(message)) => message,
+            Ok(Err(error)) => {
+                return refuse(
+                    StatusCode::BAD_REQUEST,
+                    None,
+                    &ErrorObject::new(error.code(), error.to_string()),
+                );
+            }
+            Err(_) => return empty(StatusCode::BAD_REQUEST),
+        };
+        match (&message.kind, session) {
+            (MessageKind::Request(id), None) if message.method == INITIALIZE => self.open(&message, id).await,
+            (MessageKind::Request(id), None) => self.serve_stateless(&message, id).await,
+            (kind, Some(session)) => {
+                let Some((process, seat)) = self.find(session) else { return not_found() };
+                match kind {
+                    MessageKind::Request(id) => call(&process, Sender::Session(seat), &message, id).await,
+                    MessageKind::Notification => accepted(process.notify(Some(seat), &message)),
+                    MessageKind::Response(Some(id)) => accepted(process.answer(seat, &message, id)),
+                    MessageKind::Response(None) => empty(StatusCode::ACCEPTED),
+                }
+            }
+            (MessageKind::Notification, None) => match self.process() {
+                Some(process) => accepted(process.notify(None, &message)),
+                None => not_found(),
+            },
+            (MessageKind::Response(_), None) => empty(StatusCode::BAD_REQUEST),
+        }
+    }
+
+    /// The stream of what belongs to no request.
+    fn get(&self, session: Option<SessionId>) -> Response<Body> {
+        let found = self.find(session).and_then(|(process, seat)| process.mail_of(seat));
+        found.map_or_else(not_found, |mail| events(Source::Session(mail.reader())))
+    }
+
+    fn delete(&self, session: Option<SessionId>) -> Response<Body> {
+        let Some((process, seat)) = self.find(session) else { return not_found() };
+        match self.yard.stdio.sharing {
+            Sharing::PerSession => process.end("its session was closed"),
+            Sharing::Shared => process.leave(seat),
+        }
+        empty(StatusCode::OK)
+    }
+
+    /// Opens a session: in a new process, or in the one that is shared.
+    async fn open(&self, message: &Message<'_>, id: &RequestId) -> Response<Body> {
+        let mut starts = self.starts.lock().await;
+        if let Some(process) = self.process() {
+            match (self.yard.stdio.sharing, process.opened()) {
+                (_, Opened::Fresh) | (Sharing::Shared, Opened::Done(_)) => {}
+                // A process is initialised once, and this one was for somebody who has gone.
+                _ => process.end("another session takes its place"),
+            }
+        }
+        let (process, generation) = match self.running(&mut starts).await {
+            Ok(running) => running,
+            Err(unavailable) => return unavailable.response(id),
+        };
+        let seat = process.seat();
+        let session = SessionId { boot: self.yard.boot, generation, seat };
+        if let Opened::Done(result) = process.opened() {
+            let text =
+                [format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"#).as_bytes(), &result, b"}"].concat();
+            return session.welcome(text.into());
+        }
+        process.set_opened(Opened::Asked);
+        let mut flight = match process.begin(Sender::Opening(seat), message, id) {
+            Ok(flight) => flight,
+            Err(error) => return unwritten(&error, id),
+        };
+        match flight.reader.first().await {
+            Some(End::Answer(text)) => match result_in(&text) {
+                Some(result) => {
+                    process.set_opened(Opened::Done(result));
+                    session.welcome(text)
+                }
+                None => {
+                    process.set_opened(Opened::Fresh);
+                    process.leave(seat);
+                    json(StatusCode::OK, text)
+                }
+            },
+            Some(End::Broken(why)) => {
+                process.ended().await;
+                note_end(&mut starts, &process);
+                Unavailable { why, retry_after: None }.response(id)
+            }
+            // Nothing else comes to a request whose sender hears nothing but the answer.
+            Some(End::Over) | None => not_found(),
+        }
+    }
+
+    /// Serves a request that needs no session.
+    async fn serve_stateless(&self, message: &Message<'_>, id: &RequestId) -> Response<Body> {
+        let process = match self.process() {
+            Some(process) => process,
+            None => match self.running(&mut *self.starts.lock().await).await {
+                Ok((process, _)) => process,
+                Err(unavailable) => return unavailable.response(id),
+            },
+        };
+        let answer = call(&process, Sender::Stateless, message, id);
+        if message.method != DISCOVER {
+            return answer.await;
+        }
+        let unknown = || {
+            let error = ErrorObject::new(METHOD_NOT_FOUND, format!("the program does not answer {DISCOVER}"));
+            refuse(StatusCode::NOT_FOUND, Some(id), &error)
+        };
+        tokio::time::timeout(DISCOVER_PATIENCE, whole(answer)).await.unwrap_or_else(|_| unknown())
+    }
+
+    /// The process, if it is of use.
+    fn process(&self) -> Option<Arc<Process>> {
+        self.current().process.clone().filter(|process| !process.is_gone())
+    }
+
+    /// The process and the place in it that a session id names.
+    fn find(&self, session: Option<SessionId>) -> Option<(Arc<Process>, u64)> {
+        let SessionId { boot, generation, seat } = session?;
+        let Current { process, generation: current } = self.current().clone();
+        let process = process.filter(|process| !process.is_gone())?;
+        let is_ours = boot == self.yard.boot && generation == current;
+        (is_ours && process.mail_of(seat).is_some()).then_some((process, seat))
+    }
+
+    /// The process, started if it is not running, and its generation.
+    async fn running(&self, starts: &mut Restarts) -> Result<(Arc<Process>, u64), Unavailable> {
+        let Current { process: old, generation } = self.current().clone();
+        if let Some(old) = old {
+            if !old.is_gone() {
+                return Ok((old, generation));
+            }
+            // Two of them at a time might be in each other's way.
+            old.ended().await;
+            note_end(starts, &old);
+        }
+        let wait = starts.wait(&self.yard.backoff, Instant::now());
+        if wait > RESTART_PATIENCE {
+            let why =
+                format!("the program ended {} times in a row; it is started again later", starts.failures());
+            return Err(Unavailable { why, retry_after: Some(wait) });
+        }
+        tokio::time::sleep(wait).await;
+        let process = self.start().await.inspect_err(|_| starts.ended(Duration::ZERO, Instant::now()))?;
+        let mut current = self.current();
+        current.generation += 1;
+        current.process = Some(Arc::clone(&process));
+        Ok((process, current.generation))
+    }
+
+    async fn start(&self) -> Result<Arc<Process>, Unavailable> {
+        let yard = &self.yard;
+        let refused = |why| Unavailable { why, retry_after: None };
+        if yard.ending.is_cancelled() {
+            return Err(refused("programs are being ended".to_owned()));
+        }
+        let permit = Arc::clone(&yard.places).try_acquire_owned();
+        let permit = permit.map_err(|_| refused(format!("{} programs run already", yard.stdio.processes)))?;
+        let started = Process::start(&yard.stdio, &self.name, &yard.watch, permit, yard.ending.child_token());
+        started.await.map_err(|error| {
+            let command = &yard.stdio.program.command;
+            tracing::warn!(session = self.name, command, %error, "a program could not be started");
+            refused(format!("the program {command:?} could not be started: {error}"))
+        })
+    }
+
+    fn current(&self) -> std::sync::MutexGuard<'_, Current> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Transport for Child {
+    fn send(&self, request: Request<Bytes>) -> Boxed<'_, Result<Response<Body>, SendError>> {
+        Box::pin(async move { Ok(self.serve(request).await) })
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if let Some(process) = self.process() {
+            process.end("its session is over");
+        }
+    }
+}
+
+impl SessionId {
+    fn parse(value: &HeaderValue) -> Option<Self> {
+        let mut parts = value.to_str().ok()?.splitn(3, '-');
+        let boot = u64::from_str_radix(parts.next()?, 16).ok()?;
+        let (generation, seat) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        Some(Self { boot, generation, seat })
+    }
+
+    /// The answer that opens a session.
+    fn welcome(self, text: Bytes) -> Response<Body> {
+        let Self { boot, generation, seat } = self;
+        let mut response = json(StatusCode::OK, text);
+        if let Ok(id) = HeaderValue::try_from(format!("{boot:x}-{generation}-{seat}")) {
+            response.headers_mut().insert(headers::SESSION_ID, id);
+        }
+        response
+    }
+}
+
+impl Unavailable {
+    fn response(self, id: &RequestId) -> Response<Body> {
+        let error = ErrorObject::internal("upstream_unavailable", self.why, true);
+        let mut response = refuse(StatusCode::SERVICE_UNAVAILABLE, Some(id), &error);
+        if let Some(wait) = self.retry_after {
+            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}
+
+/// Sends a request and answers with what comes back.
+async fn call(
+    process: &Arc<Process>,
+    sender: Sender,
+    message: &Message<'_>,
+    id: &RequestId,
+) -> Response<Body> {
+    let mut flight: Flight = match process.begin(sender, message, id) {
+        Ok(flight) => flight,
+        // It ended a moment ago, and what comes next finds that out.
+        Err(WriteError::Gone) if sender != Sender::Stateless => return not_found(),
+        Err(error) => return unwritten(&error, id),
+    };
+    match tokio::time::timeout(HEAD_PATIENCE, flight.reader.first()).await {
+        Ok(Some(End::Answer(text))) => json(StatusCode::OK, text),
+        _ => events(Source::Flight(flight)),
+    }
+}
+
+/// An answer all of whose body is there.
+async fn whole(answer: impl Future<Output = Response<Body>>) -> Response<Body> {
+    let (head, body) = answer.await.into_parts();
+    match body.collect().await {
+        Ok(body) => Response::from_parts(head, full(body.to_bytes())),
+        // The program has ended: it counts as one that does not know the question.
+        Err(_) => empty(StatusCode::NOT_FOUND),
+    }
+}
+
+/// Counts the end of a process, once.
+fn note_end(starts: &mut Restarts, process: &Process) {
+    if let Some(lived) = process.take_lived() {
+        starts.ended(lived, Instant::now());
+    }
+}
+
+/// The JSON text of the result, if the answer has one.
+fn result_in(text: &Bytes) -> Option<Bytes> {
+    let part = splice::find(std::str::from_utf8(text).ok()?, &["result"])?;
+    Some(text.slice(part))
+}
+
+fn unwritten(error: &WriteError, id: &RequestId) -> Response<Body> {
+    Unavailable { why: error.to_string(), retry_after: None }.response(id)
+}
+
+fn accepted(written: Result<(), WriteError>) -> Response<Body> {
+    match written {
+        Ok(()) => empty(StatusCode::ACCEPTED),
+        Err(WriteError::Gone) => not_found(),
+        Err(WriteError::Full | WriteError::TooManyCalls(_)) => empty(StatusCode::SERVICE_UNAVAILABLE),
+    }
+}
+
+fn not_found() -> Response<Body> {
+    empty(StatusCode::NOT_FOUND)
+}
+
+fn refuse(status: StatusCode, id: Option<&RequestId>, error: &ErrorObject) -> Response<Body> {
+    json(status, error.to_message(id).into())
+}
+
+fn json(status: StatusCode, text: Bytes) -> Response<Body> {
+    response(status, Some(headers::JSON), full(text))
+}
+
+fn events(source: Source) -> Response<Body> {
+    response(StatusCode::OK, Some(headers::EVENT_STREAM), Events::new(source).boxed_unsync())
+}
+
+fn empty(status: StatusCode) -> Response<Body> {
+    response(status, None, full(Bytes::new()))
+}
+
+fn full(bytes: Bytes) -> Body {
+    Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
+}
+
+fn response(status: StatusCode, kind: Option<&'static str>, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    if let Some(kind) = kind {
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    }
+    response
+}

@@ -1,0 +1,481 @@
+//! One process from its start to its end: its input, its output, what it says on the side, and what it leaves behind.
+//!
+//! It has four tasks: one writes, two read, and one waits for the end. None of them waits for whoever uses the process: what
+//! is to be written waits in a bounded queue or is refused, and what was read goes to bounded mailboxes.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use steadfast_wire::{Body, Message, RequestId};
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::group::Group;
+use super::lines::{Line, Lines};
+use super::mail::{Mailbox, Reader};
+use super::quota::{May, Quota};
+use super::router::{Received, Router, Sender, Trouble};
+use super::splice;
+use super::watch::Watch;
+use crate::config::Stdio;
+
+/// Lines that wait to be written, and their bytes; a single one may be larger. Beyond that, the process does not read.
+const MAX_INPUT_LINES: usize = 1024;
+const MAX_INPUT_BYTES: u32 = 16 << 20;
+/// How much of a line is logged or quoted.
+const MAX_QUOTE: usize = 1024;
+/// Lines in a row that are no messages, after which the process is ended.
+const MAX_GARBAGE: u32 = 1000;
+/// Messages on one line.
+const MAX_BATCH: usize = 1024;
+/// How long after the end its last words are waited for, which others may keep from coming that hold its output.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+#[derive(Debug)]
+pub(super) struct Process {
+    /// The session that it was started for, to people who read the log.
+    name: String,
+    router: Mutex<Router>,
+    input: mpsc::Sender<Written>,
+    room: Arc<Semaphore>,
+    state: Mutex<State>,
+    started: Instant,
+    /// It shall end.
+    ending: CancellationToken,
+    /// It takes no more part in anything; it may still be on its way out.
+    gone: CancellationToken,
+    /// There is nothing left of it.
+    ended: CancellationToken,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    opened: Opened,
+    /// Why it is to end, if somebody here decided so.
+    reason: Option<Reason>,
+    /// The last line that it wrote on the side.
+    last_words: Option<String>,
+    /// How long it lived, unless it was ended because nobody needed it.
+    lived: Option<Duration>,
+}
+
+/// Why a process is ended that has not ended by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Reason {
+    /// Nobody needs it any more.
+    Wish(&'static str),
+    /// It cannot be used.
+    Misconduct(String),
+}
+
+/// Whether `initialize` was sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Opened {
+    #[default]
+    Fresh,
+    /// It was, and there is no answer.
+    Asked,
+    /// With the JSON text of the result.
+    Done(Bytes),
+}
+
+/// A line for the process, and the room that it takes until it is written.
+#[derive(Debug)]
+struct Written {
+    text: Bytes,
+    _room: OwnedSemaphorePermit,
+}
+
+/// Why nothing was written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum WriteError {
+    /// The program: it does not read what it is sent.
+    #[error("the program does not read its input")]
+    Full,
+    /// The program: it does not answer, or those who use it want too much.
+    #[error("{0}")]
+    TooManyCalls(#[from] super::router::TooManyCalls),
+    /// The program: it has ended.
+    #[error("the program has ended")]
+    Gone,
+}
+
+impl Process {
+    /// Starts a program. `permit` is its place among those that may run, which it keeps to its end.
+    pub(super) async fn start(
+        stdio: &Stdio,
+        name: &str,
+        watch: &Arc<Watch>,
+        permit: OwnedSemaphorePermit,
+        ending: CancellationToken,
+    ) -> std::io::Result<Arc<Self>> {
+        let mut group = Group::start(&stdio.program)?;
+        let leader = &mut group.leader;
+        let pipes = (leader.stdin.take(), leader.stdout.take(), leader.stderr.take());
+        let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
+            return Err(std::io::ErrorKind::BrokenPipe.into());
+        };
+        let (input, lines) = mpsc::channel(MAX_INPUT_LINES);
+        let process = Arc::new(Self {
+            name: name.to_owned(),
+            router: Mutex::default(),
+            input,
+            room: Arc::new(Semaphore::new(MAX_INPUT_BYTES as usize)),
+            state: Mutex::default(),
+            started: Instant::now(),
+            ending,
+            gone: CancellationToken::new(),
+            ended: CancellationToken::new(),
+        });
+        tracing::debug!(
+            session = name,
+            pid = group.id,
+            command = stdio.program.command,
+            "a program was started"
+        );
+        let readers = Readers {
+            output: tokio::spawn(Arc::clone(&process).read(stdout, stdio.line_bytes)),
+            side: tokio::spawn(Arc::clone(&process).read_side(stderr)),
+            writer: tokio::spawn(Arc::clone(&process).write(stdin, lines)),
+        };
+        let keeper = Arc::clone(&process).keep(group, readers, stdio.farewell, Arc::clone(watch), permit);
+        tokio::spawn(keeper);
+        Ok(process)
+    }
+
+    /// Ends it, because somebody wants that. Comes back at once.
+    pub(super) fn end(&self, why: &'static str) {
+        self.end_because(Reason::Wish(why));
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone.is_cancelled() || self.ending.is_cancelled()
+    }
+
+    /// Waits until nothing is left of it.
+    pub(super) async fn ended(&self) {
+        self.ended.cancelled().await;
+    }
+
+    /// How long it lived, if it was not ended because nobody needed it. It is told once.
+    pub(super) fn take_lived(&self) -> Option<Duration> {
+        self.state().lived.take()
+    }
+
+    pub(super) fn opened(&self) -> Opened {
+        self.state().opened.clone()
+    }
+
+    pub(super) fn set_opened(&self, opened: Opened) {
+        self.state().opened = opened;
+    }
+
+    pub(super) fn seat(&self) -> u64 {
+        self.router().seat()
+    }
+
+    pub(super) fn leave(&self, seat: u64) {
+        let lines = self.router().leave(seat);
+        for line in lines {
+            self.reply(line);
+        }
+    }
+
+    pub(super) fn mail_of(&self, seat: u64) -> Option<Arc<Mailbox>> {
+        self.router().mail_of(seat)
+    }
+
+    /// Sends a request.
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        sender: Sender,
+        message: &Message<'_>,
+        id: &RequestId,
+    ) -> Result<Flight, WriteError> {
+        let mail = Arc::default();
+        let (own, line) = self.router().begin(sender, message, id, &mail)?;
+        if let Err(error) = self.send(line) {
+            self.router().take_back(own);
+            return Err(error);
+        }
+        // The keeper may have broken off what was in flight before this was.
+        if self.gone.is_cancelled() {
+            self.router().break_off("the program has ended");
+        }
+        Ok(Flight { process: Arc::clone(self), own, reader: mail.reader() })
+    }
+
+    pub(super) fn notify(&self, seat: Option<u64>, message: &Message<'_>) -> Result<(), WriteError> {
+        let line = self.router().notification(seat, message);
+        line.map_or(Ok(()), |line| self.send(line))
+    }
+
+    /// Passes an answer of a client on. One that was not asked for goes nowhere.
+    pub(super) fn answer(&self, seat: u64, message: &Message<'_>, id: &RequestId) -> Result<(), WriteError> {
+        let line = self.router().answer(seat, message, id);
+        line.map_or(Ok(()), |line| self.send(line))
+    }
+
+    fn end_because(&self, reason: Reason) {
+        self.state().reason.get_or_insert(reason);
+        self.ending.cancel();
+    }
+
+    /// Whether it is ended because nobody needs it: then its end says nothing about it.
+    fn is_unwanted(&self) -> bool {
+        match &self.state().reason {
+            Some(Reason::Wish(_)) => true,
+            Some(Reason::Misconduct(_)) => false,
+            None => self.ending.is_cancelled(),
+        }
+    }
+
+    fn send(&self, text: Bytes) -> Result<(), WriteError> {
+        let size = u32::try_from(text.len()).unwrap_or(u32::MAX).min(MAX_INPUT_BYTES);
+        let room = Arc::clone(&self.room).try_acquire_many_owned(size).map_err(|_| WriteError::Full)?;
+        self.input.try_send(Written { text: splice::one_line(text), _room: room }).map_err(
+            |error| match error {
+                mpsc::error::TrySendError::Full(_) => WriteError::Full,
+                mpsc::error::TrySendError::Closed(_) => WriteError::Gone,
+            },
+        )
+    }
+
+    /// Sends what nobody waits for.
+    fn reply(&self, line: Bytes) {
+        if let Err(error) = self.send(line) {
+            tracing::debug!(session = self.name, %error, "a line was not written");
+        }
+    }
+
+    async fn write(self: Arc<Self>, mut stdin: ChildStdin, mut lines: mpsc::Receiver<Written>) {
+        while let Some(line) = lines.recv().await {
+            let mut text = Vec::with_capacity(line.text.len() + 1);
+            text.extend_from_slice(&line.text);
+            text.push(b'\n');
+            if let Err(error) = stdin.write_all(&text).await {
+                tracing::debug!(session = self.name, %error, "the program takes no input");
+                return;
+            }
+        }
+    }
+
+    /// Reads messages to the end of the output.
+    async fn read(self: Arc<Self>, stdout: ChildStdout, line_bytes: usize) {
+        let mut lines = Lines::new(stdout, line_bytes);
+        let mut garbage = Garbage { in_a_row: 0, quota: Quota::new(Instant::now()) };
+        loop {
+            match lines.next().await {
+                Ok(Some(Line::Whole(line))) if line.trim_ascii().is_empty() => {}
+                Ok(Some(Line::Whole(line))) => {
+                    if self.take(&line, &mut garbage).is_none() {
+                        let what = format!("it wrote {MAX_GARBAGE} lines in a row that are no messages");
+                        return self.end_because(Reason::Misconduct(what));
+                    }
+                }
+                Ok(Some(Line::TooLong(start))) => {
+                    tracing::warn!(
+                        session = self.name,
+                        line = quote(&start),
+                        "the program wrote too long a line"
+                    );
+                    let what = format!("it wrote a line of more than {line_bytes} bytes");
+                    return self.end_because(Reason::Misconduct(what));
+                }
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::debug!(session = self.name, %error, "the program cannot be read");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Takes one line of output. `None` if it is enough.
+    fn take(&self, line: &Bytes, garbage: &mut Garbage) -> Option<()> {
+        let error = match Body::parse(line, MAX_BATCH) {
+            Ok(Body::One(message)) => {
+                garbage.in_a_row = 0;
+                self.receive(&message);
+                return Some(());
+            }
+            Ok(Body::Batch(list)) => {
+                garbage.in_a_row = 0;
+                list.iter().for_each(|message| self.receive(message));
+                return Some(());
+            }
+            Err(error) => error,
+        };
+        let is_answer = std::str::from_utf8(line).is_ok_and(|text| self.router().receive_garbage(text));
+        garbage.in_a_row += 1;
+        if let May::Log(dropped) = garbage.quota.take(Instant::now()) {
+            let line = quote(line);
+            tracing::warn!(session = self.name, %error, line, is_answer, dropped, "the program wrote no message");
+        }
+        (garbage.in_a_row < MAX_GARBAGE).then_some(())
+    }
+
+    fn receive(&self, message: &Message<'_>) {
+        let Received { reply, trouble } = self.router().receive(message);
+        if let Some(reply) = reply {
+            self.reply(reply);
+        }
+        let (session, method) = (&self.name, &message.method);
+        match trouble {
+            None => {}
+            Some(Trouble::UnknownAnswer) => {
+                tracing::debug!(session, id = ?message.id(), "an answer that nobody waits for");
+            }
+            Some(Trouble::Nobody) => tracing::debug!(session, %method, "a notification that concerns nobody"),
+            Some(Trouble::Missed(count)) => {
+                tracing::warn!(session, %method, count, "notifications were dropped: nobody reads them");
+            }
+            Some(Trouble::AskRefused(why)) => tracing::warn!(session, %method, why, "an ask was refused"),
+        }
+    }
+
+    /// Logs what it writes on the side.
+    async fn read_side(self: Arc<Self>, stderr: ChildStderr) {
+        let mut lines = Lines::new(stderr, MAX_QUOTE);
+        let mut quota = Quota::new(Instant::now());
+        while let Ok(Some(Line::Whole(line) | Line::TooLong(line))) = lines.next().await {
+            let line = quote(&line);
+            if line.trim().is_empty() {
+                continue;
+            }
+            if let May::Log(dropped) = quota.take(Instant::now()) {
+                tracing::info!(session = self.name, dropped, "{line}");
+            }
+            self.state().last_words = Some(line);
+        }
+    }
+
+    /// Waits for the end, or brings it about.
+    async fn keep(
+        self: Arc<Self>,
+        mut group: Group,
+        readers: Readers,
+        farewell: Duration,
+        watch: Arc<Watch>,
+        permit: OwnedSemaphorePermit,
+    ) {
+        let id = group.id;
+        watch.add(id).await;
+        let Readers { mut output, mut side, mut writer } = readers;
+        let mut exited = tokio::select! {
+            status = group.leader.wait() => Some(status),
+            () = self.ending.cancelled() => None,
+            // Whoever closes either of them is about to end, or of no use any more.
+            _ = &mut output => tokio::time::timeout(LAST_WORDS, group.leader.wait()).await.ok(),
+            _ = &mut writer => tokio::time::timeout(LAST_WORDS, group.leader.wait()).await.ok(),
+        };
+        if exited.is_some() {
+            let _ = tokio::time::timeout(LAST_WORDS, async {
+                finished(&mut output).await;
+                finished(&mut side).await;
+            })
+            .await;
+        }
+        let why = self.why(exited.as_ref());
+        let unwanted = self.is_unwanted();
+        self.state().lived = (!unwanted).then(|| self.started.elapsed());
+        self.gone.cancel();
+        self.router().break_off(&why);
+        output.abort();
+        // Closes its input.
+        writer.abort();
+        finished(&mut writer).await;
+        if exited.is_none() {
+            exited = Some(group.end(farewell).await);
+        }
+        side.abort();
+        group.clear();
+        watch.remove(id).await;
+        drop(permit);
+        self.ended.cancel();
+        let status = exited.map(|status| describe(&status)).unwrap_or_default();
+        if unwanted {
+            tracing::debug!(session = self.name, pid = id, status, why, "a program was ended");
+        } else {
+            tracing::warn!(session = self.name, pid = id, status, why, "a program has ended");
+        }
+    }
+
+    /// What to tell those who waited for an answer.
+    fn why(&self, exited: Option<&std::io::Result<std::process::ExitStatus>>) -> String {
+        let state = self.state();
+        let why = match (&state.reason, exited) {
+            (Some(Reason::Wish(reason)), _) => format!("the program was ended: {reason}"),
+            (Some(Reason::Misconduct(reason)), _) => format!("the program was ended: {reason}"),
+            (None, Some(status)) => format!("the program ended with {}", describe(status)),
+            (None, None) if self.ending.is_cancelled() => "the program was ended".to_owned(),
+            (None, None) => "the program closed its output or its input".to_owned(),
+        };
+        match (&state.reason, &state.last_words) {
+            (None, Some(words)) => format!("{why}; its last words: {words}"),
+            _ => why,
+        }
+    }
+
+    fn router(&self) -> MutexGuard<'_, Router> {
+        self.router.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The tasks of a process, except the one that outlives them.
+struct Readers {
+    output: JoinHandle<()>,
+    side: JoinHandle<()>,
+    writer: JoinHandle<()>,
+}
+
+struct Garbage {
+    in_a_row: u32,
+    quota: Quota,
+}
+
+/// A request in flight. Dropped, nobody waits for it any more.
+#[derive(Debug)]
+pub(super) struct Flight {
+    process: Arc<Process>,
+    own: i64,
+    pub(super) reader: Reader,
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        let cancellation = self.process.router().forsake(self.own);
+        if let Some(line) = cancellation {
+            self.process.reply(line);
+        }
+    }
+}
+
+/// Waits for a task, which may have been waited for before.
+async fn finished(task: &mut JoinHandle<()>) {
+    while !task.is_finished() {
+        let _ = (&mut *task).await;
+    }
+}
+
+fn describe(status: &std::io::Result<std::process::ExitStatus>) -> String {
+    match status {
+        Ok(status) => status.to_string(),
+        Err(error) => format!("an unknown status ({error})"),
+    }
+}
+
+/// The beginning of a line, without what would disturb a log.
+fn quote(line: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&line[..line.len().min(MAX_QUOTE)]);
+    text.chars().map(|char| if char.is_control() && char != '\t' { '·' } else { char }).collect()
+}

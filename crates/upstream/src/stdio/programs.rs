@@ -1,0 +1,69 @@
+//! All processes of one program.
+
+use std::sync::{Arc, OnceLock};
+
+use steadfast_client::Backoff;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use super::child::Child;
+use super::watch::Watch;
+use crate::config::{Sharing, Stdio};
+
+/// Starts a program as often as it is needed, within its bounds. Dropped, it ends them all.
+#[derive(Debug)]
+pub struct Programs {
+    yard: Arc<Yard>,
+    shared: OnceLock<Arc<Child>>,
+}
+
+/// What all processes of a program have in common.
+#[derive(Debug)]
+pub(super) struct Yard {
+    pub(super) stdio: Stdio,
+    pub(super) backoff: Backoff,
+    /// Tells the sessions of this run of ours from those of earlier ones.
+    pub(super) boot: u64,
+    /// One permit for each process that may run.
+    pub(super) places: Arc<Semaphore>,
+    pub(super) watch: Arc<Watch>,
+    pub(super) ending: CancellationToken,
+}
+
+impl Programs {
+    /// Nothing is started yet. `backoff` says how soon a program that keeps ending is started again; `boot` is a number that
+    /// no other run of this process has had, so that an old session id is not taken for a new one.
+    pub fn new(stdio: Stdio, backoff: Backoff, boot: u64) -> Self {
+        let places = Arc::new(Semaphore::new(stdio.processes.min(Semaphore::MAX_PERMITS)));
+        let watch = Arc::new(Watch::new(stdio.farewell));
+        let ending = CancellationToken::new();
+        let yard = Yard { stdio, backoff, boot, places, watch, ending };
+        Self { yard: Arc::new(yard), shared: OnceLock::new() }
+    }
+
+    /// How a session reaches its process: one of its own, or the one that all share. The name is for the log.
+    pub fn child(&self, name: &str) -> Arc<Child> {
+        match self.yard.stdio.sharing {
+            Sharing::PerSession => Arc::new(Child::new(Arc::clone(&self.yard), name)),
+            Sharing::Shared => {
+                let child = || Arc::new(Child::new(Arc::clone(&self.yard), "shared"));
+                Arc::clone(self.shared.get_or_init(child))
+            }
+        }
+    }
+
+    /// Ends all processes and waits until nothing is left of them. None is started after this.
+    pub async fn close(&self) {
+        self.yard.ending.cancel();
+        let all = u32::try_from(self.yard.stdio.processes).unwrap_or(u32::MAX);
+        if let Ok(all) = self.yard.places.acquire_many(all).await {
+            all.forget();
+        }
+    }
+}
+
+impl Drop for Programs {
+    fn drop(&mut self) {
+        self.yard.ending.cancel();
+    }
+}
