@@ -12,6 +12,7 @@ mod edge;
 mod endpoint;
 mod exchange_body;
 mod get;
+mod identify;
 #[cfg(feature = "listen")]
 pub mod listen;
 mod names;
@@ -21,5 +22,6 @@ mod silence;
 mod sse_body;
 
 pub use body::ResponseBody;
-pub use config::{Config, Denied, Hosts, Origins, PrincipalOf, ResponseMode};
+pub use config::{Config, Hosts, Origins, ResponseMode};
 pub use endpoint::Endpoint;
+pub use identify::{Denied, Identified, Identify, PrincipalOf};

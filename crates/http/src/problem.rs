@@ -9,7 +9,7 @@ use steadfast_wire::rpc::{self, ErrorObject};
 use steadfast_wire::{RequestId, Revision, headers, stateless};
 
 use crate::body::ResponseBody;
-use crate::config::Denied;
+use crate::identify::Denied;
 
 /// A request that changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,6 +139,12 @@ impl Problem {
         self
     }
 
+    /// What the client has to show. A text that is no header is left out.
+    pub(crate) fn challenge(mut self, text: &str) -> Self {
+        self.header = HeaderValue::from_str(text).ok().map(|value| Box::new((WWW_AUTHENTICATE, value)));
+        self
+    }
+
     fn retry_after(mut self, seconds: u32) -> Self {
         self.header = Some(Box::new((RETRY_AFTER, HeaderValue::from(seconds))));
         self
@@ -170,15 +176,19 @@ impl From<stateless::EnvelopeError> for Problem {
 
 impl From<Denied> for Problem {
     fn from(denied: Denied) -> Self {
+        const FORBIDDEN: &str = "These credentials do not allow this request.";
         match denied {
             Denied::Unauthenticated { challenge } => {
-                let mut problem =
-                    Self::invalid(StatusCode::UNAUTHORIZED, "This endpoint asks for credentials.");
-                problem.header =
-                    HeaderValue::from_str(&challenge).ok().map(|value| Box::new((WWW_AUTHENTICATE, value)));
-                problem
+                Self::invalid(StatusCode::UNAUTHORIZED, "This endpoint asks for credentials.")
+                    .challenge(&challenge)
             }
-            Denied::Forbidden => Self::forbidden("These credentials do not allow this request."),
+            Denied::Forbidden => Self::forbidden(FORBIDDEN),
+            Denied::InsufficientScope { challenge } => Self::forbidden(FORBIDDEN).challenge(&challenge),
+            Denied::Unavailable { retry_after } => {
+                let seconds = u32::try_from(retry_after.as_secs()).unwrap_or(u32::MAX).max(1);
+                Self::unavailable("Credentials cannot be checked at the moment. Try again later.")
+                    .retry_after(seconds)
+            }
         }
     }
 }
