@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::CONTENT_TYPE;
-use http::{Response, StatusCode};
+use http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::{HeaderMap, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use steadfast_wire::headers;
 use steadfast_wire::sse::{self, Decoder, Event};
@@ -15,6 +15,9 @@ use crate::transport::Body;
 
 /// How much of the body of a refusal is read.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
+
+/// A longer challenge is none: half of one would be of no use.
+const MAX_CHALLENGE_BYTES: usize = 4 << 10;
 
 /// How long, and for how many more events, a stream is read after its answer, so that its connection can be used again.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -30,6 +33,7 @@ pub(crate) enum Incoming {
     Refusal {
         status: StatusCode,
         body: Bytes,
+        challenge: Option<String>,
     },
 }
 
@@ -46,12 +50,12 @@ impl Incoming {
     /// Reads the head, and the body unless it is a stream.
     pub(crate) async fn read(response: Response<Body>, limits: &Limits) -> Result<Self, Error> {
         let status = response.status();
-        let kind = essence(&response);
+        let (kind, challenge) = (essence(&response), challenge(response.headers()));
         let body = response.into_body();
         if !status.is_success() {
             // What a refusal says is worth little: as much of it as comes and fits.
             let body = read_up_to(body, MAX_REFUSAL_BYTES).await;
-            return Ok(Self::Refusal { status, body });
+            return Ok(Self::Refusal { status, body, challenge });
         }
         if kind == headers::EVENT_STREAM {
             return Ok(Self::Stream(Stream::new(body, limits)));
@@ -110,6 +114,14 @@ impl Stream {
 fn essence(response: &Response<Body>) -> String {
     let value = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     value.and_then(|value| value.split(';').next()).unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+/// What the server wants to be shown. Several challenges may be in one header or in several, which means the same.
+fn challenge(headers: &HeaderMap) -> Option<String> {
+    let list: Result<Vec<&str>, _> =
+        headers.get_all(WWW_AUTHENTICATE).iter().map(|value| value.to_str()).collect();
+    let text = list.ok()?.join(", ");
+    Some(text).filter(|text| !text.is_empty() && text.len() <= MAX_CHALLENGE_BYTES)
 }
 
 async fn read_whole(mut body: Body, limit: usize) -> Result<Bytes, Error> {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{Response, StatusCode};
-use steadfast_engine::{Limit, Refusal};
+use steadfast_engine::{Denial, Limit, Refusal, backend};
 use steadfast_wire::envelope::EnvelopeError;
 use steadfast_wire::rpc::{self, ErrorObject};
 use steadfast_wire::{RequestId, Revision, headers, stateless};
@@ -189,6 +189,21 @@ impl From<Denied> for Problem {
                 Self::unavailable("Credentials cannot be checked at the moment. Try again later.")
                     .retry_after(seconds)
             }
+        }
+    }
+}
+
+/// A server that protects itself is heard: its clients have to know what it wants.
+impl From<Denial> for Problem {
+    fn from(Denial { reason, challenge, error }: Denial) -> Self {
+        let (status, without) = match reason {
+            backend::Denied::Unauthenticated => (StatusCode::UNAUTHORIZED, Some("Bearer")),
+            backend::Denied::Forbidden => (StatusCode::FORBIDDEN, None),
+        };
+        let problem = Self { status, error, id: None, header: None };
+        match challenge.as_deref().or(without) {
+            Some(challenge) => problem.challenge(challenge),
+            None => problem,
         }
     }
 }

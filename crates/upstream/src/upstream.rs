@@ -10,7 +10,7 @@ use steadfast_client::Config as ClientConfig;
 use steadfast_engine::backend::BoxFuture;
 use steadfast_engine::{
     Answer, Backend, CallHandle, Entropy, ExchangeHandle, Facts, Incoming, SessionHandle, SessionId,
-    SystemEntropy, Welcome,
+    SystemEntropy, Unwelcome, Welcome,
 };
 use steadfast_wire::rpc::ErrorObject;
 
@@ -154,12 +154,13 @@ impl Upstream {
 }
 
 impl Backend for Upstream {
-    fn initialize(&self, facts: Arc<Facts>, request: Incoming) -> BoxFuture<Result<Welcome, ErrorObject>> {
+    fn initialize(&self, facts: Arc<Facts>, request: Incoming) -> BoxFuture<Result<Welcome, Unwelcome>> {
         let link = Link::new(&self.shared, Arc::clone(&facts), &request);
         let links = Arc::clone(&self.links);
         Box::pin(async move {
             let seat = link.sit_anywhere(0, Vec::new()).await;
-            let seat = link.lanes[0].sit(seat.map_err(|error| errors::of_client(&error, true))?);
+            let forwarded = matches!(link.shared.config.credential, Credential::Forwarded);
+            let seat = link.lanes[0].sit(seat.map_err(|error| errors::of_opening(&error, forwarded))?);
             let (result, revision) = (seat.client.server(), seat.client.revision());
             links.lock().insert(facts.id, link);
             Ok(Welcome { result, revision })

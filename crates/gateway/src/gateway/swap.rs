@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use bytes::Bytes;
 use steadfast_engine::backend::BoxFuture;
 use steadfast_engine::{
-    Answer, Backend, CallHandle, ExchangeHandle, Facts, Incoming, SessionHandle, Welcome,
+    Answer, Backend, CallHandle, ExchangeHandle, Facts, Incoming, SessionHandle, Unwelcome, Welcome,
 };
 use steadfast_wire::rpc::ErrorObject;
 
@@ -29,7 +29,7 @@ impl Swap {
 }
 
 impl Backend for Swap {
-    fn initialize(&self, facts: Arc<Facts>, request: Incoming) -> BoxFuture<Result<Welcome, ErrorObject>> {
+    fn initialize(&self, facts: Arc<Facts>, request: Incoming) -> BoxFuture<Result<Welcome, Unwelcome>> {
         let backend = self.current();
         Box::pin(async move { backend.initialize(facts, request).await })
     }
