@@ -1,16 +1,25 @@
 //! The benchmarks: each compares steadfast with something else, both measured in the same run.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use crate::failure::Failure;
+use crate::prepare;
+
+/// For the one peer that has to be compiled.
+const INSTALL_LIMIT: Duration = Duration::from_secs(3600);
 
 /// Every benchmark there is, with what it compares. To add one, add it to `steadfast-bench` and a row here.
 const BENCHES: &[(&str, &str)] = &[
     (
         "library",
         "requests per second on memory, on SQLite and without sessions, against rmcp's own HTTP service",
+    ),
+    (
+        "gateway",
+        "requests per second and latency in front of a fast server, against nginx and the proxies of others",
     ),
     ("asks", "asks per second of one session, 1,000 of them at once, against rmcp's own HTTP service"),
     ("idle", "resident memory of an idle session on memory and SQLite, against rmcp's own"),
@@ -33,10 +42,32 @@ pub(crate) fn run(root: &Path, name: &str, args: &[&str], out: &mut dyn Write) -
         return Err(Failure::Usage(format!("no benchmark `{name}`; there are {names}")));
     }
     out.flush()?;
-    let build = ["build", "--release", "--locked", "--package", "steadfast-bench"];
-    execute(Command::new("cargo").args(build).current_dir(root))?;
-    let program = crate::target()?.join("release").join("steadfast-bench");
-    execute(Command::new(program).args(["compare", name]).args(args).current_dir(root))
+    let mut build = Command::new("cargo");
+    build.args(["build", "--release", "--locked", "--package", "steadfast-bench"]).current_dir(root);
+    let target = crate::target()?;
+    let mut bench = Command::new(target.join("release").join("steadfast-bench"));
+    if name == "gateway" {
+        build.args(["--package", "steadfast-gateway"]);
+        bench.env("STEADFAST_BENCH_PEERS", peers(root, &target.join("bench-peers"), out)?);
+    }
+    out.flush()?;
+    execute(&mut build)?;
+    execute(bench.args(["compare", name]).args(args).current_dir(root))
+}
+
+/// Gets the programs of others that a gateway is compared with. They are kept in the build folder.
+fn peers(root: &Path, folder: &Path, out: &mut dyn Write) -> Result<PathBuf, Failure> {
+    std::fs::create_dir_all(folder)?;
+    let log = folder.join("prepare.log");
+    for name in ["mcp-proxy", "fastmcp"] {
+        prepare::python(&root.join("bench/peers").join(name), &folder.join(name), &log, out)?;
+    }
+    if !folder.join("bin/mcp-proxy").is_file() {
+        let mut install = Command::new("cargo");
+        install.args(["install", "mcp-proxy", "--version", "0.6.0", "--locked", "--root"]).arg(folder);
+        prepare::run("building mcp-proxy 0.6.0", &mut install, &log, INSTALL_LIMIT, out)?;
+    }
+    Ok(folder.to_path_buf())
 }
 
 /// Runs a command that speaks for itself.

@@ -17,14 +17,15 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 pub(crate) struct Served {
     program: PathBuf,
     /// Before where to listen and what to open.
-    arguments: &'static [&'static str],
+    arguments: Vec<String>,
     /// Its store and its log.
     folder: PathBuf,
     child: Option<Child>,
 }
 
 impl Served {
-    pub(crate) fn new(program: PathBuf, arguments: &'static [&'static str], folder: PathBuf) -> Self {
+    pub(crate) fn new(program: PathBuf, arguments: &[&str], folder: PathBuf) -> Self {
+        let arguments = arguments.iter().map(ToString::to_string).collect();
         Self { program, arguments, folder, child: None }
     }
 
@@ -33,7 +34,7 @@ impl Served {
         let log = self.folder.join("server.log");
         let store = format!("sqlite:{}", self.folder.join("sessions.db").display());
         let mut child = Command::new(&self.program)
-            .args(self.arguments)
+            .args(&self.arguments)
             .args(["--listen", "127.0.0.1:0", "--store", &store])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

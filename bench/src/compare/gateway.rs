@@ -92,8 +92,8 @@ fn peers(threads: usize) -> Vec<Peer> {
     }
     for (name, program, argument, tool) in [
         ("mcp-proxy (Rust)", "bin/mcp-proxy", "mcp-proxy-rust", "fast/tiny"),
-        ("mcp-proxy (PyPI)", "venv-mcp-proxy/bin/mcp-proxy", "mcp-proxy-python", "tiny"),
-        ("FastMCP", "venv-fastmcp/bin/python", "fastmcp", "tiny"),
+        ("mcp-proxy (PyPI)", "mcp-proxy/venv/bin/mcp-proxy", "mcp-proxy-python", "tiny"),
+        ("FastMCP", "fastmcp/venv/bin/python", "fastmcp", "tiny"),
     ] {
         if proxy::has_peer(program) {
             peers.push(Peer { tool, ..before(name, &[argument]) });

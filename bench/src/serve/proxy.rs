@@ -144,7 +144,7 @@ fn mcp_proxy_rust(common: &Common, address: SocketAddr) -> Result<Command, Error
 }
 
 fn mcp_proxy_python(common: &Common, address: SocketAddr) -> Result<Command, Error> {
-    let mut command = Command::new(peer("venv-mcp-proxy/bin/mcp-proxy")?);
+    let mut command = Command::new(peer("mcp-proxy/venv/bin/mcp-proxy")?);
     command.args(["--transport", "streamablehttp", "--host", &address.ip().to_string()]);
     command.args(["--port", &address.port().to_string(), "--log-level", "ERROR", &common.upstream]);
     Ok(command)
@@ -160,7 +160,7 @@ fn fastmcp(common: &Common, address: SocketAddr) -> Result<Command, Error> {
         address.port()
     );
     std::fs::write("proxy.py", text)?;
-    let mut command = Command::new(peer("venv-fastmcp/bin/python")?);
+    let mut command = Command::new(peer("fastmcp/venv/bin/python")?);
     command.arg("proxy.py");
     Ok(command)
 }

@@ -28,6 +28,9 @@ pub trait Listener: Send + Sync + 'static {
 
     /// Takes progress of the call that came on another stream, which does not wait.
     fn overhear(&self, notification: Notification);
+
+    /// The server has ended the call's connection and wants to be asked again for the rest, which the client does.
+    fn sent_away(&self) {}
 }
 
 /// A call that has its id and has not been sent. It keeps its client alive.

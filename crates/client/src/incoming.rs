@@ -1,5 +1,6 @@
 //! The answer to a request, from its head to its messages, in bounded memory.
 
+use std::fmt;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -25,7 +26,7 @@ const MAX_FAREWELL_EVENTS: usize = 16;
 
 /// An answer by its kind.
 #[derive(Debug)]
-pub(crate) enum Incoming {
+pub enum Incoming {
     /// A body in one piece.
     Whole(Bytes),
     Stream(Stream),
@@ -39,16 +40,33 @@ pub(crate) enum Incoming {
 
 /// Why a stream gives no more events.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    /// The server ended it, or the network did.
-    Over(String),
+pub enum End {
+    /// It is over: the server ended it, or the network did.
+    Over(Over),
     /// The server sent more than the limits allow.
     TooMuch(sse::DecodeError),
 }
 
+/// How a stream came to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// The server said that it was the end.
+    Ended,
+    Broken(String),
+}
+
+impl fmt::Display for Over {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ended => "the stream ended",
+            Self::Broken(why) => why,
+        })
+    }
+}
+
 impl Incoming {
     /// Reads the head, and the body unless it is a stream.
-    pub(crate) async fn read(response: Response<Body>, limits: &Limits) -> Result<Self, Error> {
+    pub async fn read(response: Response<Body>, limits: &Limits) -> Result<Self, Error> {
         let status = response.status();
         let (kind, challenge) = (essence(&response), challenge(response.headers()));
         let body = response.into_body();
@@ -66,7 +84,7 @@ impl Incoming {
 
 /// The events of one connection.
 #[derive(Debug)]
-pub(crate) struct Stream {
+pub struct Stream {
     body: Body,
     decoder: Decoder,
     chunk: Bytes,
@@ -79,7 +97,7 @@ impl Stream {
     }
 
     /// The next event. Dropped while it waits, it has lost nothing.
-    pub(crate) async fn next(&mut self) -> Result<Event, End> {
+    pub async fn next(&mut self) -> Result<Event, End> {
         loop {
             match self.decoder.decode(&mut self.chunk) {
                 Ok(Some(event)) => return Ok(event),
@@ -88,14 +106,14 @@ impl Stream {
             }
             match self.body.frame().await {
                 Some(Ok(frame)) => self.chunk = frame.into_data().unwrap_or_default(),
-                Some(Err(error)) => return Err(End::Over(error.to_string())),
-                None => return Err(End::Over("the stream ended".to_owned())),
+                Some(Err(error)) => return Err(End::Over(Over::Broken(error.to_string()))),
+                None => return Err(End::Over(Over::Ended)),
             }
         }
     }
 
-    /// Nothing more is wanted of this stream. Most servers end it now; if this one does, its connection is spared.
-    pub(crate) fn let_go(mut self) {
+    /// Nothing more is wanted of this stream: its answer has come. Most servers end it now; if this one does, its connection is spared.
+    pub fn let_go(mut self) {
         tokio::spawn(async move {
             let rest = async {
                 for _ in 0..MAX_FAREWELL_EVENTS {

@@ -56,7 +56,7 @@ mod config;
 mod era;
 mod errand;
 mod error;
-mod incoming;
+pub mod incoming;
 mod legacy;
 mod link;
 mod message;

@@ -118,7 +118,7 @@ impl Link {
             let event = match stream.next().await {
                 Ok(event) if event.data.is_empty() => continue,
                 Ok(event) => event,
-                Err(End::Over(why)) => return Err(Error::OutcomeUnknown { why }),
+                Err(End::Over(why)) => return Err(Error::OutcomeUnknown { why: why.to_string() }),
                 Err(End::TooMuch(error)) => return Err(Error::BadAnswer(error.to_string())),
             };
             if let Some(answer) = answer_in(&self.messages(&event.data, revision)?, id) {

@@ -51,6 +51,11 @@ impl Position {
         self.last_id = None;
     }
 
+    /// Whether the server has said when to come back: it means to end its connections and be asked again.
+    pub(crate) fn wants_to_be_polled(&self) -> bool {
+        self.retry.is_some() && self.last_id.is_some()
+    }
+
     /// What to send to get the rest. `None` if the server gave no id, or one that no header holds.
     pub(crate) fn last_event_id(&self) -> Option<HeaderValue> {
         HeaderValue::from_bytes(self.last_id.as_ref()?.as_bytes()).ok()

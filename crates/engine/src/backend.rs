@@ -70,17 +70,15 @@ pub enum Denied {
 /// What answers calls.
 ///
 /// The engine calls it without holding any lock, gives each call exactly one answer whatever the backend does
-/// (including panic), and tells it of each session's end.
+/// (including panic), and tells it of each session's end. Nothing here has a default: a backend that wraps another must not
+/// forget to pass something on.
 pub trait Backend: Send + Sync + 'static {
     /// Answers `initialize` for the session that `facts` describe. The session exists only if this succeeds;
     /// `facts.revision` is what was negotiated, and the backend may settle for another.
     fn initialize(&self, facts: Arc<Facts>, request: Incoming) -> BoxFuture<Result<Welcome, Unwelcome>>;
 
     /// A session that this backend welcomed is in the store, and its client does not know of it yet. An error takes it back.
-    fn opened(&self, session: SessionHandle) -> BoxFuture<Result<(), ErrorObject>> {
-        let _ = session;
-        Box::pin(std::future::ready(Ok(())))
-    }
+    fn opened(&self, session: SessionHandle) -> BoxFuture<Result<(), ErrorObject>>;
 
     /// Answers a call with the JSON text of its result.
     fn call(&self, call: CallHandle, request: Incoming) -> BoxFuture<Result<Bytes, ErrorObject>>;
@@ -92,9 +90,7 @@ pub trait Backend: Send + Sync + 'static {
     fn notify(&self, session: SessionHandle, notification: Incoming) -> BoxFuture<()>;
 
     /// A session has ended. Its calls have been cancelled.
-    fn closed(&self, facts: &Arc<Facts>) {
-        let _ = facts;
-    }
+    fn closed(&self, facts: &Arc<Facts>);
 }
 
 /// The JSON text of a response.

@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 
 use crate::config::{Behind, EndpointPlan, Plan};
 
-pub(crate) fn print(plan: &Plan, listeners: &[TcpListener], store: &StoreUrl) {
+pub(crate) fn print(plan: &Plan, listeners: &[TcpListener], admin: Option<&TcpListener>, store: &StoreUrl) {
     let scheme = if plan.tls.is_some() { "https" } else { "http" };
     let addresses: Vec<_> = listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect();
     let mut text = String::from("steadfast\n");
@@ -22,6 +22,9 @@ pub(crate) fn print(plan: &Plan, listeners: &[TcpListener], store: &StoreUrl) {
         text += &format!("         in front of {}\n", Described(endpoint));
     }
     text += &format!("  store  {store}\n");
+    if let Some(address) = admin.and_then(|admin| admin.local_addr().ok()) {
+        text += &format!("  admin  http://{address}/metrics, /healthz, /readyz\n");
+    }
     if let (Some(endpoint), Some(address)) = (plan.endpoints.first(), addresses.first()) {
         text += &advice(&format!("{scheme}://{address}{}", endpoint.path), name(endpoint));
     }
@@ -68,10 +71,7 @@ impl fmt::Display for Described<'_> {
             Server::Http { replicas, .. } => {
                 for (index, replica) in replicas.iter().enumerate() {
                     let comma = if index == 0 { "" } else { ", " };
-                    let authority = replica.authority().map_or("", |authority| authority.as_str());
-                    // A user and a password may be in front of it.
-                    let host = authority.rsplit('@').next().unwrap_or_default();
-                    write!(f, "{comma}http://{host}{}", replica.path())?;
+                    write!(f, "{comma}{replica}")?;
                 }
                 Ok(())
             }

@@ -61,7 +61,7 @@ impl Failure {
         }
     }
 
-    fn describe(&self) -> (String, String) {
+    pub(crate) fn describe(&self) -> (String, String) {
         match self {
             Self::Config(faults) => {
                 (format!("{} faults in the configuration", faults.len()), "mending them".into())

@@ -1,6 +1,7 @@
 //! The `steadfast` command.
 #![forbid(unsafe_code)]
 
+mod admin;
 mod banner;
 mod cli;
 mod config;
@@ -10,6 +11,7 @@ mod gateway;
 mod inspect;
 mod logs;
 mod place;
+mod reload;
 mod serve;
 mod world;
 
@@ -22,9 +24,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let command = cli::Cli::parse().command;
-    logs::start();
+    let logs = logs::Logs::start();
     let done = match command {
-        cli::Command::Serve(arguments) => serve::run(&arguments),
+        cli::Command::Serve(arguments) => serve::run(&arguments, &logs),
         cli::Command::Config(what) => inspect::run(&what),
     };
     match done {

@@ -1,74 +1,163 @@
 //! `steadfast serve`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use steadfast_http::listen;
+use steadfast_http::listen::{self, Signals};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
+use crate::admin::{Admin, Metrics, Reload};
 use crate::cli::Serve;
 use crate::config::{self, Plan};
 use crate::failure::Failure;
-use crate::gateway::Gateway;
+use crate::gateway::{Changes, Gateway};
+use crate::logs::Logs;
+use crate::reload::{self, Followed};
 use crate::{banner, place, world};
 
-pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Serve, logs: &Logs) -> Result<(), Failure> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::Runtime)?;
-    let done = runtime.block_on(serve(arguments));
+    let done = runtime.block_on(serve(arguments, logs));
     // Handlers that ignore their cancellation must not keep the process alive.
     runtime.shutdown_timeout(Duration::from_secs(1));
     done
 }
 
-async fn serve(arguments: &Serve) -> Result<(), Failure> {
-    let mut signals = listen::Signals::listen();
-    let plan = plan(arguments)?;
-    let url = match &plan.store {
-        Some(store) => store.clone(),
-        None => place::default_store()?,
+async fn serve(arguments: &Serve, logs: &Logs) -> Result<(), Failure> {
+    let mut signals = Signals::listen();
+    let flags = arguments.overrides().map_err(Failure::Quotes)?;
+    let mut followed = arguments.config.clone().map(|file| Followed::new(file, flags.clone()));
+    let plan = match &mut followed {
+        Some(followed) => followed.read()?,
+        None => config::load(&world::source(None)?, &flags, &world::world()).map_err(Failure::Config)?,
     };
-    let listeners = bind(&plan).await?;
-    let store = url.open(plan.rules.clone(), plan.durability);
-    let store = store.map_err(|error| Failure::Store { store: url.clone(), error })?;
-    let gateway = Gateway::start(store, &plan).await.map_err(Failure::Endpoint)?;
-    banner::print(&plan, &listeners, &url);
-    let (stop, stopped) = watch::channel(false);
-    let mut serving = tokio::task::JoinSet::new();
-    for listener in listeners {
-        let mut stopped = stopped.clone();
-        // The other end goes with this function, which waits for the loops.
-        let stop = async move { drop(stopped.wait_for(|stopped| *stopped).await) };
-        serving.spawn(listen::serve(listener, gateway.mounts(), plan.listener.clone(), stop));
-    }
-    tokio::select! {
-        () = signals.next() => {}
-        Some(ended) = serving.join_next() => return finished(ended),
+    logs.filter(&plan.log);
+    let mut served = Served::start(plan, logs).await?;
+    loop {
+        tokio::select! {
+            () = signals.next() => break,
+            ended = served.ended() => return ended,
+            () = reason(&mut followed) => served.reload(followed.as_mut()).await,
+        }
     }
     tracing::info!("stopping; asked once more, the process ends at once");
     signals.exit_when_asked_again();
-    gateway.drain(plan.drain).await;
-    let _ = stop.send(true);
-    while let Some(ended) = serving.join_next().await {
-        finished(ended)?;
-    }
-    tracing::info!("stopped");
-    Ok(())
+    served.stop().await
 }
 
-fn plan(arguments: &Serve) -> Result<Plan, Failure> {
-    let flags = arguments.overrides().map_err(Failure::Quotes)?;
-    let source = world::source(arguments.config.as_deref())?;
-    config::load(&source, &flags, &world::world()).map_err(Failure::Config)
+/// When to read the configuration again; never, if there is no file.
+async fn reason(followed: &mut Option<Followed>) {
+    match followed {
+        Some(followed) => followed.reason().await,
+        None => std::future::pending().await,
+    }
 }
 
-async fn bind(plan: &Plan) -> Result<Vec<TcpListener>, Failure> {
-    let mut listeners = Vec::new();
-    for address in plan.listen.iter().copied() {
-        let taken = |error| Failure::Listen { address, error };
-        listeners.push(TcpListener::bind(address).await.map_err(taken)?);
+/// A gateway with its listeners.
+struct Served<'a> {
+    plan: Plan,
+    logs: &'a Logs,
+    gateway: Gateway,
+    metrics: Option<Arc<Metrics>>,
+    serving: JoinSet<std::io::Result<()>>,
+    stop: watch::Sender<bool>,
+}
+
+impl<'a> Served<'a> {
+    async fn start(plan: Plan, logs: &'a Logs) -> Result<Self, Failure> {
+        let url = match &plan.store {
+            Some(store) => store.clone(),
+            None => place::default_store()?,
+        };
+        let mut listeners = Vec::new();
+        for address in &plan.listen {
+            listeners.push(bind(*address).await?);
+        }
+        let admin = match plan.admin {
+            Some(address) => Some(bind(address).await?),
+            None => None,
+        };
+        let store = url.open(plan.rules.clone(), plan.durability);
+        let store = store.map_err(|error| Failure::Store { store: url.clone(), error })?;
+        let metrics = admin.is_some().then(Metrics::new);
+        let gateway = Gateway::start(store, &plan, metrics.clone()).await.map_err(Failure::Endpoint)?;
+        banner::print(&plan, &listeners, admin.as_ref(), &url);
+        let (stop, _) = watch::channel(false);
+        let mut served = Self { plan, logs, gateway, metrics, serving: JoinSet::new(), stop };
+        listeners.into_iter().for_each(|listener| served.listen(listener));
+        if let (Some(listener), Some(metrics)) = (admin, served.metrics.clone()) {
+            let admin = Admin::new(metrics, Arc::clone(served.gateway.overview()));
+            // It answers to the end: whoever watches wants to know how it ends.
+            tokio::spawn(listen::serve(listener, admin, admin_limits(), std::future::pending()));
+        }
+        Ok(served)
     }
-    Ok(listeners)
+
+    fn listen(&mut self, listener: TcpListener) {
+        let mut stopped = self.stop.subscribe();
+        // The other end goes with what waits for this loop.
+        let stop = async move { drop(stopped.wait_for(|stopped| *stopped).await) };
+        self.serving.spawn(listen::serve(listener, self.gateway.mounts(), self.plan.listener.clone(), stop));
+    }
+
+    /// A listener that ends by itself is a failure.
+    async fn ended(&mut self) -> Result<(), Failure> {
+        match self.serving.join_next().await {
+            Some(ended) => finished(ended),
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn reload(&mut self, followed: Option<&mut Followed>) {
+        let Some(followed) = followed else { return };
+        let outcome = match followed.read() {
+            Ok(plan) => self.change(plan).await,
+            Err(failure) => Err(failure),
+        };
+        if let Err(failure) = &outcome {
+            reload::report(failure);
+        }
+        if let Some(metrics) = &self.metrics {
+            let outcome = if outcome.is_ok() { "applied" } else { "refused" };
+            metrics.reloads.get_or_create(&Reload { outcome }).inc();
+        }
+    }
+
+    async fn change(&mut self, plan: Plan) -> Result<(), Failure> {
+        let changes = self.gateway.change(&self.plan, &plan).await.map_err(Failure::Endpoint)?;
+        self.logs.filter(&plan.log);
+        let Changes { added, removed, changed, needs_restart } = changes;
+        tracing::info!(?added, ?removed, ?changed, "the configuration was read again");
+        for key in needs_restart {
+            tracing::warn!(key, "this change needs a restart");
+        }
+        // What needs a restart is compared with what was started, each time.
+        let started = std::mem::replace(&mut self.plan, plan);
+        self.plan.keep_fixed(started);
+        Ok(())
+    }
+
+    async fn stop(mut self) -> Result<(), Failure> {
+        self.gateway.drain(self.plan.drain).await;
+        let _ = self.stop.send(true);
+        while let Some(ended) = self.serving.join_next().await {
+            finished(ended)?;
+        }
+        tracing::info!("stopped");
+        Ok(())
+    }
+}
+
+async fn bind(address: std::net::SocketAddr) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address).await.map_err(|error| Failure::Listen { address, error })
+}
+
+/// Operators are few.
+fn admin_limits() -> listen::Limits {
+    listen::Limits { connections: 256, ..listen::Limits::default() }
 }
 
 fn finished(ended: Result<std::io::Result<()>, tokio::task::JoinError>) -> Result<(), Failure> {

@@ -22,7 +22,7 @@ pub(crate) fn world() -> World<'static> {
     World { variables: texts.collect(), read: &read, is_folder: &Path::is_dir }
 }
 
-fn read(path: &Path) -> std::io::Result<String> {
+pub(crate) fn read(path: &Path) -> std::io::Result<String> {
     let size = std::fs::metadata(path)?.len();
     if size > MAX_FILE_BYTES {
         return Err(std::io::Error::other(format!("it has {size} bytes, more than {MAX_FILE_BYTES}")));

@@ -47,6 +47,7 @@ fn check_host(parts: &Parts, hosts: &Hosts) -> Result<(), Problem> {
         Ok(())
     } else {
         Err(Problem::forbidden(
+            "host",
             "This server does not answer to that Host. Its operator can allow it: `--allow-host`, or `Builder::hosts`.",
         ))
     }
@@ -71,6 +72,7 @@ fn check_origin(parts: &Parts, origins: &Origins) -> Result<(), Problem> {
         Ok(())
     } else {
         Err(Problem::forbidden(
+            "origin",
             "This server does not serve that Origin. Its operator can allow it: `--allow-origin`, or `Builder::origins`.",
         ))
     }

@@ -44,10 +44,12 @@ impl Endpoint {
     {
         let (mut parts, body) = request.into_parts();
         hide_secrets(&mut parts);
+        let (method, uri) = (parts.method.clone(), parts.uri.clone());
         match self.dispatch(parts, body).await {
             Ok(response) => response,
             Err(problem) => {
-                tracing::debug!(status = problem.status.as_u16(), reason = problem.error.message, "refused");
+                let (status, reason) = (problem.status.as_u16(), &problem.error.message);
+                tracing::debug!(%method, path = uri.path(), status, reason, "refused");
                 problem.into_response()
             }
         }

@@ -16,14 +16,22 @@ use crate::identify::Denied;
 pub struct Problem {
     pub status: StatusCode,
     pub error: ErrorObject,
+    /// What it was for, in a word: one of a few, so that they can be counted.
+    pub reason: &'static str,
     /// The request it answers, where that could be read.
     pub id: Option<RequestId>,
     pub header: Option<Box<(http::HeaderName, HeaderValue)>>,
 }
 
+/// Found among the extensions of every response that is a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused {
+    pub reason: &'static str,
+}
+
 impl Problem {
     pub fn new(status: StatusCode, code: i32, message: impl Into<String>) -> Self {
-        Self { status, error: ErrorObject::new(code, message), id: None, header: None }
+        Self { status, error: ErrorObject::new(code, message), reason: "bad_request", id: None, header: None }
     }
 
     fn invalid(status: StatusCode, message: impl Into<String>) -> Self {
@@ -35,13 +43,14 @@ impl Problem {
         Self::invalid(StatusCode::BAD_REQUEST, message)
     }
 
-    pub(crate) fn forbidden(message: impl Into<String>) -> Self {
-        Self::invalid(StatusCode::FORBIDDEN, message)
+    pub(crate) fn forbidden(reason: &'static str, message: impl Into<String>) -> Self {
+        Self::invalid(StatusCode::FORBIDDEN, message).because(reason)
     }
 
     pub(crate) fn method_not_allowed() -> Self {
         let mut problem =
-            Self::invalid(StatusCode::METHOD_NOT_ALLOWED, "This endpoint takes POST, GET and DELETE.");
+            Self::invalid(StatusCode::METHOD_NOT_ALLOWED, "This endpoint takes POST, GET and DELETE.")
+                .because("method");
         problem.header = Some(Box::new((ALLOW, HeaderValue::from_static("GET, POST, DELETE"))));
         problem
     }
@@ -51,36 +60,39 @@ impl Problem {
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "Send the message as Content-Type: application/json.",
         )
+        .because("media_type")
     }
 
     pub(crate) fn not_acceptable(wanted: &str) -> Self {
         Self::invalid(StatusCode::NOT_ACCEPTABLE, format!("The Accept header must list {wanted}."))
+            .because("not_acceptable")
     }
 
     pub(crate) fn body_too_large(limit: usize) -> Self {
         let message = format!("The body is larger than {limit} bytes (limit `max_body_bytes`).");
-        Self::invalid(StatusCode::PAYLOAD_TOO_LARGE, message)
+        Self::invalid(StatusCode::PAYLOAD_TOO_LARGE, message).because("too_large")
     }
 
     pub(crate) fn body_too_slow(limit: std::time::Duration) -> Self {
         let message = format!("The body was not complete after {limit:?} (limit `body_timeout`).");
-        Self::invalid(StatusCode::REQUEST_TIMEOUT, message)
+        Self::invalid(StatusCode::REQUEST_TIMEOUT, message).because("too_slow")
     }
 
     pub(crate) fn initialize_too_large(limit: usize) -> Self {
         let message = format!(
             "The parameters of `initialize` are larger than {limit} bytes (limit `max_initialize_bytes`)."
         );
-        Self::invalid(StatusCode::PAYLOAD_TOO_LARGE, message)
+        Self::invalid(StatusCode::PAYLOAD_TOO_LARGE, message).because("too_large")
     }
 
     pub(crate) fn headers_too_large(limit: usize) -> Self {
         let message = format!("The headers are larger than {limit} bytes (limit `max_header_bytes`).");
-        Self::invalid(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, message)
+        Self::invalid(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, message).because("too_large")
     }
 
     pub(crate) fn session_required() -> Self {
         Self::bad_request("This request needs the Mcp-Session-Id header that `initialize` was answered with.")
+            .because("session_required")
     }
 
     /// Some answers of a batch were not taken: each by its id, `None` for one that has none.
@@ -97,7 +109,7 @@ impl Problem {
 
     pub(crate) fn no_session() -> Self {
         let message = "There is no such session. Open a new one with `initialize`, without Mcp-Session-Id.";
-        Self::invalid(StatusCode::NOT_FOUND, message)
+        Self::invalid(StatusCode::NOT_FOUND, message).because("no_session")
     }
 
     pub(crate) fn bad_version(version: &str) -> Self {
@@ -107,6 +119,7 @@ impl Problem {
             "MCP-Protocol-Version {version:?} is not supported. Supported: {}.",
             known.join(", ")
         ))
+        .because("version")
     }
 
     /// A stateless request of a revision that is not served so.
@@ -116,7 +129,8 @@ impl Problem {
             StatusCode::BAD_REQUEST,
             rpc::UNSUPPORTED_PROTOCOL_VERSION,
             "This revision is not supported without a session. Use one that is, or open a session with `initialize`.",
-        );
+        )
+        .because("version");
         let requested: String = requested.chars().take(40).collect();
         let requested = rpc::json_string(&requested);
         problem.error.data = Some(format!(r#"{{"supported":[{supported}],"requested":{requested}}}"#));
@@ -125,13 +139,18 @@ impl Problem {
 
     /// Headers and body of a stateless request must agree: proxies route by the headers.
     pub(crate) fn header_mismatch(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, rpc::HEADER_MISMATCH, message)
+        Self::new(StatusCode::BAD_REQUEST, rpc::HEADER_MISMATCH, message).because("header_mismatch")
     }
 
     pub(crate) fn method_not_found(method: &str) -> Self {
         let method: String = method.chars().take(80).collect();
         let message = format!("Stateless revisions have no method {method:?}.");
-        Self::new(StatusCode::NOT_FOUND, rpc::METHOD_NOT_FOUND, message)
+        Self::new(StatusCode::NOT_FOUND, rpc::METHOD_NOT_FOUND, message).because("method_not_found")
+    }
+
+    fn because(mut self, reason: &'static str) -> Self {
+        self.reason = reason;
+        self
     }
 
     pub(crate) fn with_id(mut self, id: Option<&RequestId>) -> Self {
@@ -154,6 +173,7 @@ impl Problem {
         let message = Bytes::from(self.error.to_message(self.id.as_ref()));
         let mut response = Response::new(ResponseBody::full(message));
         *response.status_mut() = self.status;
+        response.extensions_mut().insert(Refused { reason: self.reason });
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(headers::JSON));
         if let Some((name, value)) = self.header.map(|header| *header) {
             response.headers_mut().insert(name, value);
@@ -180,13 +200,18 @@ impl From<Denied> for Problem {
         match denied {
             Denied::Unauthenticated { challenge } => {
                 Self::invalid(StatusCode::UNAUTHORIZED, "This endpoint asks for credentials.")
+                    .because("unauthenticated")
                     .challenge(&challenge)
             }
-            Denied::Forbidden => Self::forbidden(FORBIDDEN),
-            Denied::InsufficientScope { challenge } => Self::forbidden(FORBIDDEN).challenge(&challenge),
+            Denied::Forbidden => Self::forbidden("forbidden", FORBIDDEN),
+            Denied::InsufficientScope { challenge } => {
+                Self::forbidden("insufficient_scope", FORBIDDEN).challenge(&challenge)
+            },
             Denied::Unavailable { retry_after } => {
-                let seconds = u32::try_from(retry_after.as_secs()).unwrap_or(u32::MAX).max(1);
+                // Whoever comes a moment too early comes in vain.
+                let seconds = u32::try_from(retry_after.as_millis().div_ceil(1000)).unwrap_or(u32::MAX).max(1);
                 Self::unavailable("Credentials cannot be checked at the moment. Try again later.")
+                    .because("keys_unavailable")
                     .retry_after(seconds)
             }
         }
@@ -196,11 +221,11 @@ impl From<Denied> for Problem {
 /// A server that protects itself is heard: its clients have to know what it wants.
 impl From<Denial> for Problem {
     fn from(Denial { reason, challenge, error }: Denial) -> Self {
-        let (status, without) = match reason {
-            backend::Denied::Unauthenticated => (StatusCode::UNAUTHORIZED, Some("Bearer")),
-            backend::Denied::Forbidden => (StatusCode::FORBIDDEN, None),
+        let (status, reason, without) = match reason {
+            backend::Denied::Unauthenticated => (StatusCode::UNAUTHORIZED, "unauthenticated", Some("Bearer")),
+            backend::Denied::Forbidden => (StatusCode::FORBIDDEN, "forbidden", None),
         };
-        let problem = Self { status, error, id: None, header: None };
+        let problem = Self { status, error, reason, id: None, header: None };
         match challenge.as_deref().or(without) {
             Some(challenge) => problem.challenge(challenge),
             None => problem,
@@ -208,10 +233,26 @@ impl From<Denial> for Problem {
     }
 }
 
+/// In a word.
+fn reason(refusal: &Refusal) -> &'static str {
+    match refusal {
+        Refusal::NoSession => "no_session",
+        Refusal::Duplicate(_) => "duplicate",
+        Refusal::UnknownEvent => "unknown_event",
+        Refusal::Gone => "gone",
+        Refusal::UnknownAsk | Refusal::AskDeadline | Refusal::AskWithdrawn => "unknown_ask",
+        Refusal::Elsewhere => "elsewhere",
+        Refusal::OverLimit(_) => "over_limit",
+        Refusal::Draining => "draining",
+        Refusal::Store(_) => "store",
+    }
+}
+
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
+        let reason = reason(&refusal);
         let text = sentence(&refusal.to_string());
-        match refusal {
+        let problem = match refusal {
             Refusal::NoSession => Self::no_session(),
             Refusal::Duplicate(_) => {
                 Self::bad_request(format!("{text} Use another id, or wait for its answer."))
@@ -239,14 +280,16 @@ impl From<Refusal> for Problem {
                 tracing::warn!(%error, "a request is refused because of the store");
                 Self::unavailable("The session store does not answer. Try again later.")
             }
-        }
+        };
+        problem.because(reason)
     }
 }
 
 impl Problem {
     fn unavailable(message: impl Into<String>) -> Self {
         let error = ErrorObject::internal("unavailable", message, true);
-        Self { status: StatusCode::SERVICE_UNAVAILABLE, error, id: None, header: None }.retry_after(1)
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        Self { status, error, reason: "unavailable", id: None, header: None }.retry_after(1)
     }
 }
 

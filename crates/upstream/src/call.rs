@@ -164,6 +164,11 @@ impl Listener for Ear {
     fn overhear(&self, notification: Notification) {
         drop(self.hear(notification));
     }
+
+    /// The client of the call is treated as the server treats its own.
+    fn sent_away(&self) {
+        self.call.send_reader_away();
+    }
 }
 
 /// Refuses what could not be kept up after the server forgets.

@@ -5,6 +5,8 @@ use steadfast_engine::backend::Denied;
 use steadfast_engine::{Denial, Refusal, Unwelcome};
 use steadfast_wire::rpc::{ErrorObject, INTERNAL_ERROR, json_string};
 
+use crate::stateless::of_connecting;
+
 /// The server answered, with an error. What cannot be read of it is still an error.
 pub(crate) fn of_server(text: &[u8]) -> ErrorObject {
     ErrorObject::parse(text).unwrap_or_else(|| {
@@ -99,13 +101,12 @@ fn unauthorized(status: u16, why: String) -> ErrorObject {
 /// Why no session can be opened. Where the server sees the client's own credentials (`forwarded`), its word on them is for
 /// the client; where it sees ours, that is none of the client's business.
 pub(crate) fn of_opening(error: &Error, forwarded: bool) -> Unwelcome {
-    let object = of_client(error, true);
     match error {
         Error::Refused { status: status @ (401 | 403), challenge, .. } if forwarded => {
             let reason = if *status == 401 { Denied::Unauthenticated } else { Denied::Forbidden };
-            Unwelcome::Denied(Denial { reason, challenge: challenge.clone(), error: object })
+            Unwelcome::Denied(Denial { reason, challenge: challenge.clone(), error: of_client(error, true) })
         }
-        _ => Unwelcome::Error(object),
+        _ => Unwelcome::Error(of_connecting(error)),
     }
 }
 

@@ -13,6 +13,7 @@ mod messages;
 mod record;
 mod replicas;
 mod seat;
+pub mod stateless;
 pub mod stdio;
 mod tools;
 mod turns;

@@ -1,13 +1,13 @@
 //! Where a session sits at the server: which replica, and the client that speaks to it there.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use http::Uri;
 use steadfast_client::Client;
 use steadfast_client::transport::Transport;
 
 use crate::replicas::{Replica, Replicas, Taken};
-use crate::stdio::Programs;
+use crate::stdio::{Child, Programs};
 
 /// What the place of a program is called: there is one.
 const PROGRAM: &str = "stdio";
@@ -22,12 +22,12 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    fn program(programs: &Programs, session: &str) -> Self {
+    fn program(child: Arc<Child>) -> Self {
         Self {
             name: PROGRAM.to_owned(),
             // Nobody resolves it: the transport knows its program.
             url: Uri::from_static("http://stdio/mcp"),
-            transport: programs.child(session),
+            transport: child,
             taken: None,
         }
     }
@@ -56,29 +56,50 @@ pub(crate) struct Seat {
 #[derive(Debug)]
 pub(crate) enum Servers {
     Http(Arc<Replicas>),
-    Stdio(Programs),
+    Stdio {
+        programs: Programs,
+        /// The process that serves requests without a session.
+        stateless: OnceLock<Arc<Child>>,
+    },
 }
 
 impl Servers {
+    pub(crate) fn stdio(programs: Programs) -> Self {
+        Self::Stdio { programs, stateless: OnceLock::new() }
+    }
+
     /// The best place that was not tried. The session is named for the log.
     pub(crate) fn next(&self, session: &str, tried: &[String]) -> Option<Place> {
         match self {
             Self::Http(replicas) => replicas.next(tried).map(|replica| Place::at(&replica)),
-            Self::Stdio(programs) => tried.is_empty().then(|| Place::program(programs, session)),
+            Self::Stdio { programs, .. } => tried.is_empty().then(|| Place::program(programs.child(session))),
         }
     }
 
     pub(crate) fn find(&self, session: &str, name: &str) -> Option<Place> {
         match self {
             Self::Http(replicas) => replicas.find(name).map(|replica| Place::at(&replica)),
-            Self::Stdio(programs) => (name == PROGRAM).then(|| Place::program(programs, session)),
+            Self::Stdio { programs, .. } => {
+                (name == PROGRAM).then(|| Place::program(programs.child(session)))
+            }
+        }
+    }
+
+    /// Where requests without a session go.
+    pub(crate) fn stateless(&self) -> Option<Place> {
+        match self {
+            Self::Http(replicas) => replicas.next(&[]).map(|replica| Place::at(&replica)),
+            Self::Stdio { programs, stateless } => {
+                let child = stateless.get_or_init(|| programs.child("stateless"));
+                Some(Place::program(Arc::clone(child)))
+            }
         }
     }
 
     pub(crate) fn has_other(&self, name: &str) -> bool {
         match self {
             Self::Http(replicas) => replicas.has_other(name),
-            Self::Stdio(_) => false,
+            Self::Stdio { .. } => false,
         }
     }
 }

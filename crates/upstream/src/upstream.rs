@@ -16,11 +16,12 @@ use steadfast_wire::rpc::ErrorObject;
 
 use crate::call::{self, is_safe_by};
 use crate::config::{Config, Credential, Server};
-use crate::errors;
+use crate::errors::of_opening;
 use crate::link::{Lane, Link};
 use crate::record::Record;
 use crate::replicas::{ReplicaStatus, Replicas, Ways};
 use crate::seat::Servers;
+use crate::stateless::Forwarder;
 use crate::stdio::Programs;
 use crate::tools::Tools;
 
@@ -51,6 +52,7 @@ pub(crate) struct Shared {
     pub(crate) client: ClientConfig,
     pub(crate) servers: Servers,
     pub(crate) tools: Tools,
+    forwarder: Forwarder,
     healed: AtomicU64,
 }
 
@@ -97,7 +99,7 @@ impl Upstream {
             }
             Server::Stdio(stdio) => {
                 let programs = Programs::new(stdio.clone(), config.backoff, random_number().unsigned_abs());
-                (Servers::Stdio(programs), ClientConfig::new(http::Uri::from_static("http://stdio/mcp")))
+                (Servers::stdio(programs), ClientConfig::new(http::Uri::from_static("http://stdio/mcp")))
             }
         };
         (client.limits, client.timeouts, client.backoff) = (config.limits, config.timeouts, config.backoff);
@@ -106,7 +108,8 @@ impl Upstream {
             client.headers.insert(http::header::AUTHORIZATION, value.clone());
         }
         let tools = Tools::new(config.limits.tools);
-        let shared = Shared { config, client, servers, tools, healed: AtomicU64::new(0) };
+        let forwarder = Forwarder::new(&config);
+        let shared = Shared { config, client, servers, tools, forwarder, healed: AtomicU64::new(0) };
         Ok(Self { shared: Arc::new(shared), links: Arc::default() })
     }
 
@@ -118,7 +121,7 @@ impl Upstream {
     pub fn replicas(&self) -> Vec<ReplicaStatus> {
         match &self.shared.servers {
             Servers::Http(replicas) => replicas.status(),
-            Servers::Stdio(_) => Vec::new(),
+            Servers::Stdio { .. } => Vec::new(),
         }
     }
 
@@ -135,7 +138,7 @@ impl Upstream {
     /// Ends every program that was started, and waits for that. Sessions at servers that are reached over HTTP stay: whoever
     /// comes after goes on with them.
     pub async fn close(&self) {
-        if let Servers::Stdio(programs) = &self.shared.servers {
+        if let Servers::Stdio { programs, .. } = &self.shared.servers {
             programs.close().await;
         }
     }
@@ -160,7 +163,7 @@ impl Backend for Upstream {
         Box::pin(async move {
             let seat = link.sit_anywhere(0, Vec::new()).await;
             let forwarded = matches!(link.shared.config.credential, Credential::Forwarded);
-            let seat = link.lanes[0].sit(seat.map_err(|error| errors::of_opening(&error, forwarded))?);
+            let seat = link.lanes[0].sit(seat.map_err(|error| of_opening(&error, forwarded))?);
             let (result, revision) = (seat.client.server(), seat.client.revision());
             links.lock().insert(facts.id, link);
             Ok(Welcome { result, revision })
@@ -194,9 +197,12 @@ impl Backend for Upstream {
         Box::pin(async move { call::call(&link, &call, &request).await })
     }
 
-    fn serve(&self, _exchange: ExchangeHandle, _request: Incoming) -> BoxFuture<Answer> {
-        Box::pin(async {
-            Err(ErrorObject::internal("upstream_unavailable", "The server cannot be reached.", true))
+    fn serve(&self, exchange: ExchangeHandle, request: Incoming) -> BoxFuture<Answer> {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move {
+            let gone = || ErrorObject::internal("upstream_unavailable", "There is no server.", true);
+            let place = shared.servers.stateless().ok_or_else(gone)?;
+            shared.forwarder.forward(&place.transport, &place.url, &exchange, &request).await
         })
     }
 

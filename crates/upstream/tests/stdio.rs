@@ -1,5 +1,6 @@
 //! Programs that behave, and programs that do not, each a real process.
 #![cfg(unix)]
+#![allow(clippy::unwrap_used, reason = "in tests")]
 
 mod stdio {
     mod support;

@@ -23,6 +23,7 @@ use runs::{RUNS, Run, Subject};
 /// For one run; the longest takes less than a minute.
 const RUN_LIMIT: Duration = Duration::from_secs(300);
 const FIXTURE: &str = "steadfast-fixture";
+const GATEWAY: &str = "steadfast";
 
 /// Runs those named, or all of them.
 pub(crate) fn command(root: &Path, names: &[&str], out: &mut dyn Write) -> Result<(), Failure> {
@@ -41,9 +42,15 @@ pub(crate) fn command(root: &Path, names: &[&str], out: &mut dyn Write) -> Resul
     for run in chosen {
         match run.subject {
             Subject::Server => bench.try_server(run, out, &mut report)?,
-            Subject::Client { package } => bench.try_client(root, package, run, out, &mut report)?,
+            Subject::Gateway => bench.try_gateway(run, out, &mut report)?,
+            Subject::Client { package } => bench.try_client(root, package, &[], run, out, &mut report)?,
+            Subject::ClientThroughGateway { package } => {
+                let gateway = [("STEADFAST_GATEWAY", bench.programs.join(GATEWAY))];
+                bench.try_client(root, package, &gateway, run, out, &mut report)?;
+            }
         }
     }
+    report.compare_with_and_without(runs::THROUGH, "server-");
     report.print(out)
 }
 
@@ -70,6 +77,7 @@ impl Bench {
         let suites = target.join("conformance/suites");
         prepare::node(&root.join("interop/conformance"), &suites, &folder.join("npm.log"), out)?;
         prepare::build(root, FIXTURE, &folder.join("build.log"), out)?;
+        prepare::build(root, "steadfast-gateway", &folder.join("build.log"), out)?;
         let node = node::find(&suites)?;
         Ok(Self { node, suites, folder, programs: target.join("debug") })
     }
@@ -79,13 +87,31 @@ impl Bench {
         let folder = self.folder_of(run)?;
         let mut server = Served::new(self.programs.join(FIXTURE), &[], folder.clone());
         let url = format!("http://{}/mcp", server.start()?);
-        self.run(run, &["server", "--url", &url], &folder, out, report)
+        self.run(run, &["server", "--url", &url], &[], &folder, out, report)
+    }
+
+    /// The same server, behind a gateway that keeps its sessions in a file.
+    fn try_gateway(
+        &self,
+        run: &'static Run,
+        out: &mut dyn Write,
+        report: &mut Report,
+    ) -> Result<(), Failure> {
+        let (folder, behind) = (self.folder_of(run)?, self.folder_of(run)?.join("server"));
+        fs::create_dir_all(&behind)?;
+        let mut server = Served::new(self.programs.join(FIXTURE), &[], behind);
+        let upstream = format!("http://{}/mcp", server.start()?);
+        let arguments = ["serve", "--upstream", &upstream];
+        let mut gateway = Served::new(self.programs.join(GATEWAY), &arguments, folder.clone());
+        let url = format!("http://{}/mcp", gateway.start()?);
+        self.run(run, &["server", "--url", &url], &[], &folder, out, report)
     }
 
     fn try_client(
         &self,
         root: &Path,
         package: &str,
+        environment: &[(&str, PathBuf)],
         run: &'static Run,
         out: &mut dyn Write,
         report: &mut Report,
@@ -93,13 +119,14 @@ impl Bench {
         let folder = self.folder_of(run)?;
         prepare::build(root, package, &folder.join("build.log"), out)?;
         let program = self.programs.join(package).display().to_string();
-        self.run(run, &["client", "--command", &program], &folder, out, report)
+        self.run(run, &["client", "--command", &program], environment, &folder, out, report)
     }
 
     fn run(
         &self,
         run: &'static Run,
         subject: &[&str],
+        environment: &[(&str, PathBuf)],
         folder: &Path,
         out: &mut dyn Write,
         report: &mut Report,
@@ -113,6 +140,7 @@ impl Bench {
             let mut suite = Command::new(&self.node);
             suite.arg(self.suites.join("node_modules").join(run.version).join("dist/index.js"));
             suite.args(subject).args(*arguments).arg("-o").arg(&results).current_dir(folder);
+            suite.envs(environment.iter().map(|(name, value)| (name, value)));
             ends.push(prepare::watch(&mut suite, &log, RUN_LIMIT, || Ok(()))?);
         }
         writeln!(out, "{}", seconds(started.elapsed()))?;

@@ -45,6 +45,22 @@ impl Report {
         self.rows.push(row);
     }
 
+    /// Notes where a run through the gateway passed another number of checks than the same run without it.
+    pub(super) fn compare_with_and_without(&mut self, with: &str, without: &str) {
+        let direct: Vec<(&str, usize)> = self
+            .rows
+            .iter()
+            .filter_map(|row| Some((row.name.strip_prefix(without)?, row.results.passed)))
+            .collect();
+        for row in &mut self.rows {
+            let Some(name) = row.name.strip_prefix(with) else { continue };
+            let expect = direct.iter().find(|(other, _)| *other == name).map(|(_, passed)| *passed);
+            if let Some(expect) = expect.filter(|expect| *expect != row.results.passed) {
+                row.note(format!("{} checks passed, and {expect} without the gateway", row.results.passed));
+            }
+        }
+    }
+
     /// Fails if any check did, scored by the suite or not.
     pub(super) fn print(&self, out: &mut dyn Write) -> Result<(), Failure> {
         let width = self.rows.iter().map(|row| row.name.len()).max().unwrap_or_default();
@@ -88,6 +104,20 @@ mod tests {
         check(2, Some(Kind::Failure), None, Err("0 passed, 1 failed"));
         check(1, None, None, Err("0 passed, 1 failed"));
         check(2, None, Some("it did not end"), Err("0 passed, 1 failed"));
+    }
+
+    #[test]
+    fn a_gateway_changes_no_total() {
+        let row = |name, passed| {
+            let run: &'static Run = Box::leak(Box::new(Run { name, ..RUN }));
+            Row::new(run, Results { scenarios: 2, passed, troubles: Vec::new() }, Duration::ZERO)
+        };
+        for (with, notes) in [(7, 0), (6, 1), (8, 1)] {
+            let mut report =
+                Report { rows: vec![row("server-a", 7), row("gateway-a", with), row("gateway-b", 1)] };
+            report.compare_with_and_without("gateway-", "server-");
+            assert_eq!(report.rows.iter().map(|row| row.notes.len()).sum::<usize>(), notes, "{with}");
+        }
     }
 
     fn check(scenarios: usize, trouble: Option<Kind>, note: Option<&str>, expect: Result<&str, &str>) {

@@ -11,7 +11,7 @@ use super::receive::receive;
 use super::{Session, Sessions};
 use crate::errand::Job;
 use crate::error::Error;
-use crate::incoming::{End, Incoming, Stream};
+use crate::incoming::{End, Incoming, Over, Stream};
 use crate::link::no_answer;
 use crate::message::{self, Answer};
 use crate::resume::Position;
@@ -95,7 +95,10 @@ impl Run<'_> {
                     return Ok(answer);
                 }
             };
-            stream = self.resume(&mut position, why).await?;
+            if why == Over::Ended && position.wants_to_be_polled() {
+                self.job.listener.sent_away();
+            }
+            stream = self.resume(&mut position, why.to_string()).await?;
         }
     }
 

@@ -145,7 +145,7 @@ impl Run<'_> {
             let event = match stream.next().await {
                 Ok(event) if event.kind != Kind::Message || event.data.is_empty() => continue,
                 Ok(event) => event,
-                Err(End::Over(why)) => return Err(Error::OutcomeUnknown { why }),
+                Err(End::Over(why)) => return Err(Error::OutcomeUnknown { why: why.to_string() }),
                 Err(End::TooMuch(error)) => return Err(Error::BadAnswer(error.to_string())),
             };
             if let Some(answer) = self.messages(id, &event.data).await? {

@@ -90,6 +90,23 @@ impl Default for Endpoint {
     }
 }
 
+impl Endpoint {
+    /// What concerns the server behind it, with everything else as if it had not been said.
+    pub(crate) fn server_part(&self) -> Self {
+        let plain = Self::default();
+        Self {
+            hosts: plain.hosts,
+            origins: plain.origins,
+            response: plain.response,
+            duplicates: plain.duplicates,
+            ask_order: plain.ask_order,
+            http: plain.http,
+            engine: plain.engine,
+            ..self.clone()
+        }
+    }
+}
+
 /// Leaves out the values that may be secrets.
 impl std::fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -33,6 +33,17 @@ pub(crate) struct Plan {
     pub(crate) file: File,
 }
 
+impl Plan {
+    /// What cannot change stays what it was when the gateway started.
+    pub(crate) fn keep_fixed(&mut self, started: Self) {
+        let (new, old) = (&mut self.file, started.file);
+        (new.listen, new.store, new.durability) = (old.listen, old.store, old.durability);
+        (new.admin, new.listener) = (old.admin, old.listener);
+        (new.limits, new.timing) = (old.limits, old.timing);
+        (self.listen, self.store, self.admin) = (started.listen, started.store, started.admin);
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TlsFiles {
     pub(crate) certificate: PathBuf,

@@ -96,6 +96,10 @@ fn mistakes_are_found_where_they_are() {
             "f.toml:4:45: endpoint[1].upstream[3]: http://a/ is listed before",
         ],
     );
+    check(
+        "[[endpoint]]\nupstream = \"http://me:secret@a/\"",
+        &["f.toml:2:12: endpoint[0].upstream: the address of a server must not have credentials in it"],
+    );
     check("[[endpoint]]", &["f.toml:1:1: endpoint[0]: there is no server behind it"]);
     check(
         &format!(

@@ -1,6 +1,7 @@
 //! One endpoint that runs: its engine, the server behind it, and how it looks from outside.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use steadfast::Server;
 use steadfast_engine::{Engine, SystemClock, SystemEntropy};
@@ -9,17 +10,22 @@ use steadfast_store::{Store, StoreError};
 use steadfast_upstream::{self as upstream, Upstream};
 
 use super::hub::Hub;
+use super::mounts::Mounted;
 use super::namespace::Namespace;
 use super::swap::Swap;
-use crate::config::{Behind, EndpointPlan};
+use crate::admin::{At, HttpMeter, Metrics};
+use crate::config::{Behind, EndpointPlan, Written};
 use crate::demo::Demo;
 
 pub(crate) struct Running {
     plan: EndpointPlan,
+    /// What its engine was started with.
+    started: Written,
     namespace: Namespace,
     engine: Arc<Engine>,
     /// The demo has none: there is nothing about it that could change.
     backend: Option<Arc<Swap>>,
+    meter: HttpMeter,
 }
 
 #[derive(Debug)]
@@ -30,32 +36,92 @@ pub(crate) enum EndpointError {
 }
 
 impl Running {
-    pub(crate) async fn start(plan: &EndpointPlan, hub: &Hub) -> Result<Self, EndpointError> {
+    pub(crate) async fn start(
+        plan: &EndpointPlan,
+        hub: &Hub,
+        metrics: Option<&Arc<Metrics>>,
+    ) -> Result<Self, EndpointError> {
         let namespace = Namespace::of(&plan.path);
+        let meter =
+            metrics.map(|metrics| HttpMeter::new(Arc::clone(metrics), &plan.path)).unwrap_or_default();
         let store = hub.view(namespace.clone());
         let plan = plan.clone();
         let config = match &plan.behind {
             Behind::Demo => {
                 let engine = demo(&plan, store).await?;
-                return Ok(Self { plan, namespace, engine, backend: None });
+                let started = plan.written.clone();
+                return Ok(Self { plan, started, namespace, engine, backend: None, meter });
             }
             Behind::Upstream(config) => config.as_ref().clone(),
         };
         let upstream = Upstream::start(config).await.map_err(EndpointError::Upstream)?;
-        let backend = Arc::new(Swap::new(Arc::new(upstream)));
+        let at = At { endpoint: plan.path.to_string() };
+        let took = metrics.map(|metrics| metrics.call_seconds.get_or_create(&at).clone());
+        let backend = Arc::new(Swap::new(upstream, took));
         let behind: Arc<Swap> = Arc::clone(&backend);
         let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
         let engine = Engine::start(store, behind, clock, entropy, plan.options(), Vec::new()).await?;
-        Ok(Self { plan, namespace, engine, backend: Some(backend) })
+        let started = plan.written.clone();
+        Ok(Self { plan, started, namespace, engine, backend: Some(backend), meter })
     }
 
-    pub(crate) fn service(&self) -> Endpoint {
+    pub(crate) fn mounted(&self) -> Mounted {
         let config = Config { principal: self.namespace.principals(self.plan.auth()), ..self.plan.http() };
-        Endpoint::new(Arc::clone(&self.engine), config)
+        let service = Endpoint::new(Arc::clone(&self.engine), config);
+        Mounted { service, meter: self.meter.clone(), upstream: self.backend.clone() }
     }
 
-    pub(crate) fn engine(&self) -> &Arc<Engine> {
-        &self.engine
+    /// Takes what is new about the same endpoint. Calls that run go on where they are.
+    pub(crate) fn change(&mut self, plan: EndpointPlan, server: Option<Upstream>) {
+        if let (Some(backend), Some(server)) = (&self.backend, server) {
+            backend.replace(server);
+        }
+        self.plan = plan;
+    }
+
+    pub(crate) fn path(&self) -> &Arc<str> {
+        &self.plan.path
+    }
+
+    /// Whether it can be changed into that, at all.
+    pub(crate) fn is_of_kind(&self, behind: &Behind) -> bool {
+        matches!(
+            (&self.plan.behind, behind),
+            (Behind::Demo, Behind::Demo) | (Behind::Upstream(_), Behind::Upstream(_))
+        )
+    }
+
+    pub(crate) fn is_as(&self, plan: &EndpointPlan) -> bool {
+        self.plan.written == plan.written
+    }
+
+    /// Whether the server behind it, and how it is treated, are the same.
+    pub(crate) fn has_server_of(&self, plan: &EndpointPlan) -> bool {
+        let (old, new) = (&self.plan.written, &plan.written);
+        old.server_part() == new.server_part()
+    }
+
+    /// What the engine was started with stays until the next start.
+    pub(crate) fn fixed_keys(&self, plan: &EndpointPlan) -> Vec<String> {
+        let (old, new) = (&self.started, &plan.written);
+        let keys = [
+            ("duplicates", old.duplicates != new.duplicates),
+            ("ask_order", old.ask_order != new.ask_order),
+            ("engine", old.engine != new.engine),
+        ];
+        let differing = keys.into_iter().filter(|(_, differs)| *differs);
+        differing.map(|(key, _)| format!("{key} of the endpoint {}", plan.path)).collect()
+    }
+
+    /// Ends the calls, and then the programs that worked on them.
+    pub(crate) fn drain(&self, patience: Duration) -> impl Future<Output = ()> + Send + use<> {
+        let (engine, backend) = (Arc::clone(&self.engine), self.backend.clone());
+        async move {
+            engine.drain(patience).await;
+            if let Some(backend) = backend {
+                backend.current().close().await;
+            }
+        }
     }
 }
 

@@ -3,28 +3,37 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use steadfast_engine::{Facts, Rules, SessionId, StreamNo, Time};
-use steadfast_session::{Command, NodeId, Outcome, Read};
+use steadfast_session::{Command, Lifecycle, NodeId, Outcome, Read};
 use steadfast_store::{Opened, Reply, Signal, Store, Subscriber, Usage};
+use tokio::time::Instant;
 
 use super::namespace::Namespace;
+use crate::admin::{Event, Metrics, Noted, StoreMeter};
 
 /// The store, and who listens to it.
 pub(crate) struct Hub {
     store: Arc<dyn Store>,
     ears: Arc<Ears>,
+    metrics: Option<Arc<Metrics>>,
 }
 
 impl Hub {
-    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
-        let ears = Arc::new(Ears::default());
+    pub(crate) fn new(store: Arc<dyn Store>, metrics: Option<Arc<Metrics>>) -> Self {
+        let ears = Arc::new(Ears { list: RwLock::default(), metrics: metrics.clone() });
         let all: Arc<Ears> = Arc::clone(&ears);
         store.subscribe(all);
-        Self { store, ears }
+        Self { store, ears, metrics }
     }
 
     /// The store as one endpoint sees it.
     pub(crate) fn view(&self, namespace: Namespace) -> Arc<dyn Store> {
-        Arc::new(View { store: Arc::clone(&self.store), ears: Arc::clone(&self.ears), namespace })
+        let meter =
+            self.metrics.as_ref().map(|metrics| StoreMeter::new(Arc::clone(metrics), namespace.path()));
+        Arc::new(View { store: Arc::clone(&self.store), ears: Arc::clone(&self.ears), namespace, meter })
+    }
+
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        &self.store
     }
 }
 
@@ -32,21 +41,39 @@ impl Hub {
 ///
 /// The list is replaced and never changed: whoever is told something may be the last to know an engine, and with the engine
 /// goes its place in this list.
-#[derive(Default)]
-struct Ears(RwLock<Arc<Vec<Ear>>>);
+struct Ears {
+    list: RwLock<Arc<Vec<Ear>>>,
+    metrics: Option<Arc<Metrics>>,
+}
 
 impl Ears {
     fn all(&self) -> Arc<Vec<Ear>> {
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.list.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn change(&self, change: impl FnOnce(&mut Vec<Ear>)) {
-        let mut ears = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut ears = self.list.write().unwrap_or_else(PoisonError::into_inner);
         let mut next = Vec::clone(&ears);
         change(&mut next);
         let before = std::mem::replace(&mut *ears, Arc::new(next));
         drop(ears);
         drop(before);
+    }
+}
+
+impl Ears {
+    /// Once, however many hear of it.
+    fn count(&self, ears: &[Ear], facts: &Facts, event: Lifecycle) {
+        let Some(metrics) = &self.metrics else { return };
+        let Some(ear) = ears.iter().find(|ear| ear.namespace.has(&facts.principal)) else { return };
+        let event = match event {
+            Lifecycle::Opened => "opened",
+            Lifecycle::Detached => "detached",
+            Lifecycle::Reattached => "reattached",
+            Lifecycle::Closed(reason) => reason.as_str(),
+        };
+        let endpoint = ear.namespace.path().to_owned();
+        metrics.session_events.get_or_create(&Event { endpoint, event }).inc();
     }
 }
 
@@ -63,6 +90,7 @@ impl Subscriber for Ears {
             // A node that does not serve the session finds that out at once.
             Signal::News(news) => ears.iter().for_each(|ear| ear.subscriber.signal(Signal::News(news))),
             Signal::Lifecycle { facts, event } => {
+                self.count(&ears, facts, event);
                 for ear in ears.iter().filter(|ear| ear.namespace.has(&facts.principal)) {
                     ear.subscriber.signal(Signal::Lifecycle { facts, event });
                 }
@@ -76,6 +104,25 @@ struct View {
     store: Arc<dyn Store>,
     ears: Arc<Ears>,
     namespace: Namespace,
+    meter: Option<StoreMeter>,
+}
+
+impl View {
+    /// Does something with the store, and has it counted where somebody looks.
+    fn measured<T: Send + Unpin + 'static>(
+        &self,
+        operation: &'static str,
+        reply: impl FnOnce(&dyn Store) -> Reply<T>,
+        then: impl FnOnce(&StoreMeter, &T) + Send + 'static,
+    ) -> Reply<T> {
+        match &self.meter {
+            None => reply(&*self.store),
+            Some(meter) => {
+                let begun = Instant::now();
+                meter.watch(operation, begun, reply(&*self.store), then)
+            }
+        }
+    }
 }
 
 impl Drop for View {
@@ -95,23 +142,25 @@ impl Store for View {
     }
 
     fn open(&self, facts: Facts) -> Reply<Opened> {
-        self.store.open(facts)
+        self.measured("open", |store| store.open(facts), |_, _| {})
     }
 
     fn apply(&self, session: SessionId, command: Command, now: Time) -> Reply<Outcome> {
-        self.store.apply(session, command, now)
+        let noted = if self.meter.is_some() { Noted::of(&command) } else { Noted::Other };
+        let done = move |meter: &StoreMeter, outcome: &Outcome| meter.applied(noted, outcome);
+        self.measured("apply", |store| store.apply(session, command, now), done)
     }
 
     fn read(&self, session: SessionId, stream: StreamNo, after: u64, budget: u64) -> Reply<Read> {
-        self.store.read(session, stream, after, budget)
+        self.measured("read", |store| store.read(session, stream, after, budget), |_, _| {})
     }
 
     fn facts(&self, session: SessionId) -> Reply<Option<Arc<Facts>>> {
-        self.store.facts(session)
+        self.measured("facts", |store| store.facts(session), |_, _| {})
     }
 
     fn sweep(&self, now: Time, batch: usize) -> Reply<usize> {
-        self.store.sweep(now, batch)
+        self.measured("sweep", |store| store.sweep(now, batch), |_, _| {})
     }
 
     fn join(&self, node: NodeId, now: Time) -> Reply<()> {

@@ -1,9 +1,11 @@
 //! The gateway: one store, and endpoints that come and go.
 
+mod change;
 mod endpoint;
 mod hub;
 mod mounts;
 mod namespace;
+mod overview;
 mod swap;
 
 use std::collections::BTreeMap;
@@ -12,17 +14,22 @@ use std::time::Duration;
 
 use steadfast_store::{Store, StoreError};
 
+use crate::admin::{HttpMeter, Metrics};
 use crate::config::{EndpointPlan, Plan};
 
-pub(crate) use endpoint::{EndpointError, Running};
+pub(crate) use change::Changes;
+pub(crate) use endpoint::EndpointError;
 pub(crate) use mounts::Mounts;
+pub(crate) use overview::Overview;
 
+use endpoint::Running;
 use hub::Hub;
 
 pub(crate) struct Gateway {
     hub: Hub,
-    mounts: Mounts,
+    overview: Arc<Overview>,
     running: BTreeMap<Arc<str>, Running>,
+    metrics: Option<Arc<Metrics>>,
 }
 
 /// Why an endpoint could not be started.
@@ -33,10 +40,20 @@ pub(crate) struct StartError {
 }
 
 impl Gateway {
-    pub(crate) async fn start(store: Arc<dyn Store>, plan: &Plan) -> Result<Self, StartError> {
-        let mut gateway = Self { hub: Hub::new(store), mounts: Mounts::default(), running: BTreeMap::new() };
-        for endpoint in &plan.endpoints {
-            gateway.add(endpoint).await?;
+    /// Numbers are kept only if somebody will look at them.
+    pub(crate) async fn start(
+        store: Arc<dyn Store>,
+        plan: &Plan,
+        metrics: Option<Arc<Metrics>>,
+    ) -> Result<Self, StartError> {
+        let nowhere = metrics.clone().map(|metrics| HttpMeter::new(metrics, "")).unwrap_or_default();
+        let hub = Hub::new(store, metrics.clone());
+        let overview = Arc::new(Overview::new(Arc::clone(hub.store()), Mounts::new(nowhere)));
+        let mut gateway = Self { hub, overview, running: BTreeMap::new(), metrics };
+        for plan in &plan.endpoints {
+            let failed = |error| StartError { path: Arc::clone(&plan.path), error };
+            let running = gateway.start_one(plan).await.map_err(failed)?;
+            gateway.running.insert(Arc::clone(&plan.path), running);
         }
         gateway.mount();
         Ok(gateway)
@@ -44,26 +61,28 @@ impl Gateway {
 
     /// What answers requests. It stays the same while endpoints change.
     pub(crate) fn mounts(&self) -> Mounts {
-        self.mounts.clone()
+        self.overview.mounts().clone()
     }
 
-    async fn add(&mut self, plan: &EndpointPlan) -> Result<(), StartError> {
-        let failed = |error| StartError { path: Arc::clone(&plan.path), error };
-        let running = Running::start(plan, &self.hub).await.map_err(failed)?;
-        self.running.insert(Arc::clone(&plan.path), running);
-        Ok(())
+    pub(crate) fn overview(&self) -> &Arc<Overview> {
+        &self.overview
+    }
+
+    async fn start_one(&self, plan: &EndpointPlan) -> Result<Running, EndpointError> {
+        Running::start(plan, &self.hub, self.metrics.as_ref()).await
     }
 
     fn mount(&self) {
-        self.mounts.replace(self.running.iter().map(|(path, running)| (Arc::clone(path), running.service())));
+        let mounted = self.running.iter().map(|(path, running)| (Arc::clone(path), running.mounted()));
+        self.overview.mounts().replace(mounted.collect());
     }
 
     /// Takes no more requests, and ends what runs: in good order for as long as `patience`.
     pub(crate) async fn drain(&self, patience: Duration) {
+        self.overview.begin_to_drain();
         let mut draining = tokio::task::JoinSet::new();
         for running in self.running.values() {
-            let engine = Arc::clone(running.engine());
-            draining.spawn(async move { engine.drain(patience).await });
+            draining.spawn(running.drain(patience));
         }
         draining.join_all().await;
     }

@@ -14,26 +14,48 @@ use steadfast_http::{Endpoint, ResponseBody};
 use steadfast_wire::rpc;
 use tower_service::Service;
 
+use super::swap::Swap;
+use crate::admin::{Counted, HttpMeter};
+
 /// Cheap to clone; all clones change together.
-#[derive(Clone, Default)]
-pub(crate) struct Mounts(Arc<RwLock<BTreeMap<Arc<str>, Endpoint>>>);
+#[derive(Clone)]
+pub(crate) struct Mounts {
+    endpoints: Arc<RwLock<BTreeMap<Arc<str>, Mounted>>>,
+    /// For requests to no endpoint.
+    nowhere: HttpMeter,
+}
+
+/// One endpoint as it looks from outside.
+#[derive(Clone)]
+pub(crate) struct Mounted {
+    pub(crate) service: Endpoint,
+    pub(crate) meter: HttpMeter,
+    pub(crate) upstream: Option<Arc<Swap>>,
+}
 
 impl Mounts {
-    pub(crate) fn replace(&self, endpoints: impl Iterator<Item = (Arc<str>, Endpoint)>) {
-        let next = endpoints.collect();
-        let mut mounted = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let before = std::mem::replace(&mut *mounted, next);
+    pub(crate) fn new(nowhere: HttpMeter) -> Self {
+        Self { endpoints: Arc::default(), nowhere }
+    }
+
+    pub(crate) fn replace(&self, endpoints: BTreeMap<Arc<str>, Mounted>) {
+        let mut mounted = self.endpoints.write().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *mounted, endpoints);
         drop(mounted);
         drop(before);
     }
 
-    fn at(&self, path: &str) -> Option<Endpoint> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).get(path).cloned()
+    pub(crate) fn all(&self) -> BTreeMap<Arc<str>, Mounted> {
+        self.endpoints.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn at(&self, path: &str) -> Option<Mounted> {
+        self.endpoints.read().unwrap_or_else(PoisonError::into_inner).get(path).cloned()
     }
 }
 
 impl Service<Request<Incoming>> for Mounts {
-    type Response = Response<ResponseBody>;
+    type Response = Response<Counted<ResponseBody>>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
@@ -42,15 +64,20 @@ impl Service<Request<Incoming>> for Mounts {
     }
 
     fn call(&mut self, request: Request<Incoming>) -> Self::Future {
-        match self.at(request.uri().path()) {
-            Some(mut endpoint) => endpoint.call(request),
-            None => Box::pin(std::future::ready(Ok(nothing_here()))),
-        }
+        let method = request.method().clone();
+        let Some(Mounted { service, meter, .. }) = self.at(request.uri().path()) else {
+            tracing::debug!(%method, "refused: there is no endpoint at this path");
+            return Box::pin(std::future::ready(Ok(self.nowhere.response(&method, nothing_here()))));
+        };
+        let request = request.map(|body| meter.request(body));
+        Box::pin(async move { Ok(meter.response(&method, service.handle(request).await)) })
     }
 }
 
 /// Whoever does not know a path learns none.
 fn nothing_here() -> Response<ResponseBody> {
     let message = "There is no MCP endpoint at this path. Check the URL.";
-    Problem::new(StatusCode::NOT_FOUND, rpc::INVALID_REQUEST, message).into_response()
+    let mut problem = Problem::new(StatusCode::NOT_FOUND, rpc::INVALID_REQUEST, message);
+    problem.reason = "no_endpoint";
+    problem.into_response()
 }

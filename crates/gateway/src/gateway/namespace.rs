@@ -22,6 +22,10 @@ impl Namespace {
         Self { prefix: format!("{path} ").into() }
     }
 
+    pub(crate) fn path(&self) -> &str {
+        self.prefix.trim_end()
+    }
+
     pub(crate) fn has(&self, principal: &Principal) -> bool {
         principal.as_str().starts_with(&*self.prefix)
     }

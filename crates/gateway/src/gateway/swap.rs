@@ -1,52 +1,70 @@
-//! A backend that can be replaced while it works.
+//! The server behind an endpoint, which can be replaced while it works.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
+use prometheus_client::metrics::histogram::Histogram;
 use steadfast_engine::backend::BoxFuture;
 use steadfast_engine::{
     Answer, Backend, CallHandle, ExchangeHandle, Facts, Incoming, SessionHandle, Unwelcome, Welcome,
 };
+use steadfast_upstream::Upstream;
 use steadfast_wire::rpc::ErrorObject;
+use tokio::time::Instant;
+
+use crate::admin::seconds;
 
 /// What was begun goes on where it began; everything after a change goes to the new one.
-pub(crate) struct Swap(RwLock<Arc<dyn Backend>>);
+pub(crate) struct Swap {
+    current: RwLock<Arc<Upstream>>,
+    took: Option<Histogram>,
+}
 
 impl Swap {
-    pub(crate) fn new(first: Arc<dyn Backend>) -> Self {
-        Self(RwLock::new(first))
+    /// How long calls take is observed, if somebody wants to know.
+    pub(crate) fn new(first: Upstream, took: Option<Histogram>) -> Self {
+        Self { current: RwLock::new(Arc::new(first)), took }
     }
 
-    pub(crate) fn replace(&self, next: Arc<dyn Backend>) {
-        let before = std::mem::replace(&mut *self.0.write().unwrap_or_else(PoisonError::into_inner), next);
+    pub(crate) fn replace(&self, next: Upstream) {
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *current, Arc::new(next));
         // Its destructor must not run under the lock.
+        drop(current);
         drop(before);
     }
 
-    fn current(&self) -> Arc<dyn Backend> {
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    pub(crate) fn current(&self) -> Arc<Upstream> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl Backend for Swap {
     fn initialize(&self, facts: Arc<Facts>, request: Incoming) -> BoxFuture<Result<Welcome, Unwelcome>> {
-        let backend = self.current();
-        Box::pin(async move { backend.initialize(facts, request).await })
+        self.current().initialize(facts, request)
+    }
+
+    fn opened(&self, session: SessionHandle) -> BoxFuture<Result<(), ErrorObject>> {
+        self.current().opened(session)
     }
 
     fn call(&self, call: CallHandle, request: Incoming) -> BoxFuture<Result<Bytes, ErrorObject>> {
-        let backend = self.current();
-        Box::pin(async move { backend.call(call, request).await })
+        let answer = self.current().call(call, request);
+        let Some(took) = self.took.clone() else { return answer };
+        let begun = Instant::now();
+        Box::pin(async move {
+            let answer = answer.await;
+            took.observe(seconds(begun.elapsed()));
+            answer
+        })
     }
 
     fn serve(&self, exchange: ExchangeHandle, request: Incoming) -> BoxFuture<Answer> {
-        let backend = self.current();
-        Box::pin(async move { backend.serve(exchange, request).await })
+        self.current().serve(exchange, request)
     }
 
     fn notify(&self, session: SessionHandle, notification: Incoming) -> BoxFuture<()> {
-        let backend = self.current();
-        Box::pin(async move { backend.notify(session, notification).await })
+        self.current().notify(session, notification)
     }
 
     fn closed(&self, facts: &Arc<Facts>) {

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 /// The binary, serving the demo on a port of its own choice.
 pub(crate) struct Server {
     process: Child,
+    banner: String,
     address: SocketAddr,
 }
 
@@ -25,21 +26,45 @@ impl Server {
     }
 
     pub(crate) fn serve(arguments: &[&str]) -> Self {
+        Self::spawn(arguments, Stdio::null(), &[])
+    }
+
+    /// With its log in a file.
+    pub(crate) fn serve_logged(arguments: &[&str], log: &Path, variables: &[(&str, &str)]) -> Self {
+        let log = std::fs::File::create(log).expect("a file for the log");
+        Self::spawn(arguments, log.into(), variables)
+    }
+
+    fn spawn(arguments: &[&str], log: Stdio, variables: &[(&str, &str)]) -> Self {
         let mut process = Command::new(env!("CARGO_BIN_EXE_steadfast"))
             .arg("serve")
             .args(arguments)
+            .envs(variables.iter().copied())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(log)
             .spawn()
             .expect("the binary starts");
         let mut lines = BufReader::new(process.stdout.take().expect("a pipe")).lines();
-        let address = lines.find_map(|line| {
-            let line = line.expect("lines of text");
-            line.split("http://").nth(1)?.split('/').next()?.parse().ok()
-        });
-        // What it prints after its address is for people; it must be able to print it.
+        let mut banner = String::new();
+        for line in lines.by_ref().map_while(Result::ok) {
+            banner += &format!("{line}\n");
+            if line.starts_with("Ctrl-C") {
+                break;
+            }
+        }
+        let address = url(&banner, "  URL ").expect("the banner names the address");
+        // It must be able to print more.
         std::thread::spawn(move || lines.count());
-        Self { process, address: address.expect("the banner names the address") }
+        Self { process, banner, address }
+    }
+
+    /// The address of the admin listener.
+    pub(crate) fn admin(&self) -> SocketAddr {
+        url(&self.banner, "  admin ").expect("the banner names the address of the admin listener")
+    }
+
+    pub(crate) fn banner(&self) -> &str {
+        &self.banner
     }
 
     /// The same server, asked at another path.
@@ -148,6 +173,31 @@ impl At<'_> {
     }
 }
 
+/// Waits for what another process does. Only one that hangs gets near the end.
+pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..1000 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("it never happened: {what}");
+}
+
+fn url(banner: &str, line: &str) -> Option<SocketAddr> {
+    let line = banner.lines().find(|each| each.starts_with(line))?;
+    line.split("://").nth(1)?.split('/').next()?.parse().ok()
+}
+
+/// What is at an address, by a plain GET.
+pub(crate) fn get(address: SocketAddr, path: &str) -> String {
+    let socket = TcpStream::connect(address).expect("it listens");
+    socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout, to find hangs");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    (&socket).write_all(request.as_bytes()).expect("the request goes out");
+    Reply { socket, text: String::new() }.read_to_end()
+}
+
 /// A reply as text. What separates chunks is left in it: nothing here looks like it.
 pub(crate) struct Reply {
     socket: TcpStream,
@@ -158,6 +208,16 @@ impl Reply {
     pub(crate) fn read_to_end(mut self) -> String {
         self.socket.read_to_string(&mut self.text).expect("a whole reply");
         self.text
+    }
+
+    /// Whether it is open, with nothing to read.
+    pub(crate) fn is_waiting(&mut self) -> bool {
+        self.socket.set_read_timeout(Some(Duration::from_millis(20))).expect("a timeout");
+        let waits = self.socket.peek(&mut [0]).is_err_and(|error| {
+            matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut)
+        });
+        self.socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+        waits
     }
 
     pub(crate) fn read_until(&mut self, what: &str) -> String {

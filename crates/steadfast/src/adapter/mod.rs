@@ -181,6 +181,10 @@ impl<H: ServerHandler> Backend for HandlerBackend<H> {
         })
     }
 
+    fn opened(&self, _session: SessionHandle) -> BoxFuture<Result<(), ErrorObject>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     fn closed(&self, facts: &Arc<Facts>) {
         self.values.close(facts.id);
     }

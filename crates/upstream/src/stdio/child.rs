@@ -229,14 +229,14 @@ impl Child {
             return Err(Unavailable { why, retry_after: Some(wait) });
         }
         tokio::time::sleep(wait).await;
-        let process = self.start().await.inspect_err(|_| starts.ended(Duration::ZERO, Instant::now()))?;
+        let process = self.start().inspect_err(|_| starts.ended(Duration::ZERO, Instant::now()))?;
         let mut current = self.current();
         current.generation += 1;
         current.process = Some(Arc::clone(&process));
         Ok((process, current.generation))
     }
 
-    async fn start(&self) -> Result<Arc<Process>, Unavailable> {
+    fn start(&self) -> Result<Arc<Process>, Unavailable> {
         let yard = &self.yard;
         let refused = |why| Unavailable { why, retry_after: None };
         if yard.ending.is_cancelled() {
@@ -245,7 +245,7 @@ impl Child {
         let permit = Arc::clone(&yard.places).try_acquire_owned();
         let permit = permit.map_err(|_| refused(format!("{} programs run already", yard.stdio.processes)))?;
         let started = Process::start(&yard.stdio, &self.name, &yard.watch, permit, yard.ending.child_token());
-        started.await.map_err(|error| {
+        started.map_err(|error| {
             let command = &yard.stdio.program.command;
             tracing::warn!(session = self.name, command, %error, "a program could not be started");
             refused(format!("the program {command:?} could not be started: {error}"))

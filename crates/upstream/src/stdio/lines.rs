@@ -93,8 +93,7 @@ mod tests {
 
     /// Reads pieces as they come, with a limit of four bytes. A line that was cut is marked.
     async fn check(pieces: &[&str], expect: &[&str]) {
-        let mut reader = tokio_test_reader(pieces);
-        let mut lines = Lines::new(&mut reader, 4);
+        let mut lines = Lines::new(reader(pieces), 4);
         let mut found = Vec::new();
         while let Some(line) = lines.next().await.unwrap() {
             found.push(match line {
@@ -105,7 +104,7 @@ mod tests {
         assert_eq!(found, expect, "{pieces:?}");
     }
 
-    fn tokio_test_reader(pieces: &[&str]) -> impl AsyncRead + Unpin {
+    fn reader(pieces: &[&str]) -> impl AsyncRead + Unpin {
         let pieces: Vec<io::Cursor<Vec<u8>>> =
             pieces.iter().map(|piece| io::Cursor::new(piece.as_bytes().to_vec())).collect();
         let empty: Box<dyn AsyncRead + Unpin> = Box::new(tokio::io::empty());

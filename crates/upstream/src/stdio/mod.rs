@@ -19,6 +19,7 @@ mod child;
 mod group;
 mod lines;
 mod mail;
+mod pipes;
 mod process;
 mod programs;
 mod quota;

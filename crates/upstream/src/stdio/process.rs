@@ -1,25 +1,21 @@
 //! One process from its start to its end: its input, its output, what it says on the side, and what it leaves behind.
 //!
-//! It has four tasks: one writes, two read, and one waits for the end. None of them waits for whoever uses the process: what
-//! is to be written waits in a bounded queue or is refused, and what was read goes to bounded mailboxes.
+//! It has four tasks: three for its pipes, and one that waits for its end.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use steadfast_wire::{Body, Message, RequestId};
-use tokio::io::AsyncWriteExt as _;
-use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
+use steadfast_wire::{Message, RequestId};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::group::Group;
-use super::lines::{Line, Lines};
 use super::mail::{Mailbox, Reader};
-use super::quota::{May, Quota};
-use super::router::{Received, Router, Sender, Trouble};
+use super::pipes;
+use super::router::{Router, Sender};
 use super::splice;
 use super::watch::Watch;
 use crate::config::Stdio;
@@ -27,12 +23,6 @@ use crate::config::Stdio;
 /// Lines that wait to be written, and their bytes; a single one may be larger. Beyond that, the process does not read.
 const MAX_INPUT_LINES: usize = 1024;
 const MAX_INPUT_BYTES: u32 = 16 << 20;
-/// How much of a line is logged or quoted.
-const MAX_QUOTE: usize = 1024;
-/// Lines in a row that are no messages, after which the process is ended.
-const MAX_GARBAGE: u32 = 1000;
-/// Messages on one line.
-const MAX_BATCH: usize = 1024;
 /// How long after the end its last words are waited for, which others may keep from coming that hold its output.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
@@ -86,8 +76,8 @@ pub(super) enum Opened {
 
 /// A line for the process, and the room that it takes until it is written.
 #[derive(Debug)]
-struct Written {
-    text: Bytes,
+pub(super) struct Written {
+    pub(super) text: Bytes,
     _room: OwnedSemaphorePermit,
 }
 
@@ -107,7 +97,7 @@ pub(super) enum WriteError {
 
 impl Process {
     /// Starts a program. `permit` is its place among those that may run, which it keeps to its end.
-    pub(super) async fn start(
+    pub(super) fn start(
         stdio: &Stdio,
         name: &str,
         watch: &Arc<Watch>,
@@ -139,9 +129,9 @@ impl Process {
             "a program was started"
         );
         let readers = Readers {
-            output: tokio::spawn(Arc::clone(&process).read(stdout, stdio.line_bytes)),
-            side: tokio::spawn(Arc::clone(&process).read_side(stderr)),
-            writer: tokio::spawn(Arc::clone(&process).write(stdin, lines)),
+            output: tokio::spawn(pipes::read(Arc::clone(&process), stdout, stdio.line_bytes)),
+            side: tokio::spawn(pipes::read_side(Arc::clone(&process), stderr)),
+            writer: tokio::spawn(pipes::write(Arc::clone(&process), stdin, lines)),
         };
         let keeper = Arc::clone(&process).keep(group, readers, stdio.farewell, Arc::clone(watch), permit);
         tokio::spawn(keeper);
@@ -155,6 +145,19 @@ impl Process {
 
     pub(super) fn is_gone(&self) -> bool {
         self.gone.is_cancelled() || self.ending.is_cancelled()
+    }
+
+    /// Ends it because it cannot be used.
+    pub(super) fn expel(&self, what: String) {
+        self.end_because(Reason::Misconduct(what));
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn set_last_words(&self, line: String) {
+        self.state().last_words = Some(line);
     }
 
     /// Waits until nothing is left of it.
@@ -247,111 +250,9 @@ impl Process {
     }
 
     /// Sends what nobody waits for.
-    fn reply(&self, line: Bytes) {
+    pub(super) fn reply(&self, line: Bytes) {
         if let Err(error) = self.send(line) {
             tracing::debug!(session = self.name, %error, "a line was not written");
-        }
-    }
-
-    async fn write(self: Arc<Self>, mut stdin: ChildStdin, mut lines: mpsc::Receiver<Written>) {
-        while let Some(line) = lines.recv().await {
-            let mut text = Vec::with_capacity(line.text.len() + 1);
-            text.extend_from_slice(&line.text);
-            text.push(b'\n');
-            if let Err(error) = stdin.write_all(&text).await {
-                tracing::debug!(session = self.name, %error, "the program takes no input");
-                return;
-            }
-        }
-    }
-
-    /// Reads messages to the end of the output.
-    async fn read(self: Arc<Self>, stdout: ChildStdout, line_bytes: usize) {
-        let mut lines = Lines::new(stdout, line_bytes);
-        let mut garbage = Garbage { in_a_row: 0, quota: Quota::new(Instant::now()) };
-        loop {
-            match lines.next().await {
-                Ok(Some(Line::Whole(line))) if line.trim_ascii().is_empty() => {}
-                Ok(Some(Line::Whole(line))) => {
-                    if self.take(&line, &mut garbage).is_none() {
-                        let what = format!("it wrote {MAX_GARBAGE} lines in a row that are no messages");
-                        return self.end_because(Reason::Misconduct(what));
-                    }
-                }
-                Ok(Some(Line::TooLong(start))) => {
-                    tracing::warn!(
-                        session = self.name,
-                        line = quote(&start),
-                        "the program wrote too long a line"
-                    );
-                    let what = format!("it wrote a line of more than {line_bytes} bytes");
-                    return self.end_because(Reason::Misconduct(what));
-                }
-                Ok(None) => return,
-                Err(error) => {
-                    tracing::debug!(session = self.name, %error, "the program cannot be read");
-                    return;
-                }
-            }
-        }
-    }
-
-    /// Takes one line of output. `None` if it is enough.
-    fn take(&self, line: &Bytes, garbage: &mut Garbage) -> Option<()> {
-        let error = match Body::parse(line, MAX_BATCH) {
-            Ok(Body::One(message)) => {
-                garbage.in_a_row = 0;
-                self.receive(&message);
-                return Some(());
-            }
-            Ok(Body::Batch(list)) => {
-                garbage.in_a_row = 0;
-                list.iter().for_each(|message| self.receive(message));
-                return Some(());
-            }
-            Err(error) => error,
-        };
-        let is_answer = std::str::from_utf8(line).is_ok_and(|text| self.router().receive_garbage(text));
-        garbage.in_a_row += 1;
-        if let May::Log(dropped) = garbage.quota.take(Instant::now()) {
-            let line = quote(line);
-            tracing::warn!(session = self.name, %error, line, is_answer, dropped, "the program wrote no message");
-        }
-        (garbage.in_a_row < MAX_GARBAGE).then_some(())
-    }
-
-    fn receive(&self, message: &Message<'_>) {
-        let Received { reply, trouble } = self.router().receive(message);
-        if let Some(reply) = reply {
-            self.reply(reply);
-        }
-        let (session, method) = (&self.name, &message.method);
-        match trouble {
-            None => {}
-            Some(Trouble::UnknownAnswer) => {
-                tracing::debug!(session, id = ?message.id(), "an answer that nobody waits for");
-            }
-            Some(Trouble::Nobody) => tracing::debug!(session, %method, "a notification that concerns nobody"),
-            Some(Trouble::Missed(count)) => {
-                tracing::warn!(session, %method, count, "notifications were dropped: nobody reads them");
-            }
-            Some(Trouble::AskRefused(why)) => tracing::warn!(session, %method, why, "an ask was refused"),
-        }
-    }
-
-    /// Logs what it writes on the side.
-    async fn read_side(self: Arc<Self>, stderr: ChildStderr) {
-        let mut lines = Lines::new(stderr, MAX_QUOTE);
-        let mut quota = Quota::new(Instant::now());
-        while let Ok(Some(Line::Whole(line) | Line::TooLong(line))) = lines.next().await {
-            let line = quote(&line);
-            if line.trim().is_empty() {
-                continue;
-            }
-            if let May::Log(dropped) = quota.take(Instant::now()) {
-                tracing::info!(session = self.name, dropped, "{line}");
-            }
-            self.state().last_words = Some(line);
         }
     }
 
@@ -422,7 +323,7 @@ impl Process {
         }
     }
 
-    fn router(&self) -> MutexGuard<'_, Router> {
+    pub(super) fn router(&self) -> MutexGuard<'_, Router> {
         self.router.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -436,11 +337,6 @@ struct Readers {
     output: JoinHandle<()>,
     side: JoinHandle<()>,
     writer: JoinHandle<()>,
-}
-
-struct Garbage {
-    in_a_row: u32,
-    quota: Quota,
 }
 
 /// A request in flight. Dropped, nobody waits for it any more.
@@ -472,10 +368,4 @@ fn describe(status: &std::io::Result<std::process::ExitStatus>) -> String {
         Ok(status) => status.to_string(),
         Err(error) => format!("an unknown status ({error})"),
     }
-}
-
-/// The beginning of a line, without what would disturb a log.
-fn quote(line: &[u8]) -> String {
-    let text = String::from_utf8_lossy(&line[..line.len().min(MAX_QUOTE)]);
-    text.chars().map(|char| if char.is_control() && char != '\t' { '·' } else { char }).collect()
 }

@@ -19,11 +19,11 @@ use super::mail::{End, Letter, Mailbox, Put};
 use super::splice;
 
 /// Requests that a program may have in hand, those included that nobody waits for any more.
-const MAX_CALLS: usize = 4096;
+pub(super) const MAX_CALLS: usize = 4096;
 /// Asks of a program that wait for an answer.
 const MAX_ASKS: usize = 1024;
 /// Sessions that share a program. One more takes the place of that which was not used for the longest time.
-const MAX_SEATS: usize = 16_384;
+pub(super) const MAX_SEATS: usize = 16_384;
 
 const CANCELLED: &str = "notifications/cancelled";
 const PROGRESS: &str = "notifications/progress";

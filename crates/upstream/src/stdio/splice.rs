@@ -26,11 +26,11 @@ pub(crate) fn replace(text: &str, edits: &[(Range<usize>, &str)]) -> Bytes {
     let mut out = Vec::with_capacity(text.len() + added);
     let mut done = 0;
     for (part, new) in edits {
-        out.extend_from_slice(text[done..part.start].as_bytes());
+        out.extend_from_slice(&text.as_bytes()[done..part.start]);
         out.extend_from_slice(new.as_bytes());
         done = part.end;
     }
-    out.extend_from_slice(text[done..].as_bytes());
+    out.extend_from_slice(&text.as_bytes()[done..]);
     out.into()
 }
 

@@ -1,1 +1,116 @@
+//! A program that has ended is started again, within bounds.
+
+use std::time::Duration;
+
+use steadfast_client::{Backoff, Error, Event};
+use steadfast_upstream::Stdio;
+use steadfast_upstream::stdio::Programs;
+
 use super::support::*;
+
+#[tokio::test]
+async fn the_call_after_a_crash_finds_a_new_process() {
+    let programs = programs(stdio("good"));
+    let (ear, mut hear) = ear("{}");
+    let client = connect(programs.child("alone"), config(), ear).await.unwrap();
+    let first = value(call(&client, "echo", json!({})).await);
+    unknown(call(&client, "crash", json!({})).await);
+    let second = value(call(&client, "echo", json!({})).await);
+    assert_ne!(first["pid"], second["pid"]);
+    assert_eq!(hear.recv().await, Some(Heard::Event(Event::SessionRenewed)));
+    assert_eq!(client.session_id().as_deref(), Some("b007-2-1"));
+    let seen = value(call(&client, "seen", json!({})).await);
+    assert_eq!(seen["seen"][0], "initialize");
+    assert_eq!(seen["seen"][1]["method"], "notifications/initialized");
+}
+
+#[tokio::test]
+async fn the_standalone_stream_comes_back_after_a_crash() {
+    let programs = programs(stdio("good"));
+    let (client, mut hear) = listening(programs.child("alone")).await;
+    unknown(call(&client, "crash", json!({})).await);
+    assert_eq!(within("news", hear.recv()).await, Some(Heard::Event(Event::SessionRenewed)));
+    assert_eq!(within("news", hear.recv()).await, Some(Heard::Event(Event::StandaloneOpen)));
+}
+
+#[tokio::test]
+async fn calls_that_notice_together_share_one_new_process() {
+    let alone = alone("good").await;
+    unknown(call(&alone.client, "crash", json!({})).await);
+    let calls: Vec<_> = (0..8).map(|_| begin(&alone.client, "echo", json!({}))).collect();
+    let mut pids = Vec::new();
+    for call in calls {
+        pids.push(value(within("an answer", call.answer()).await)["pid"].as_u64().unwrap());
+    }
+    pids.dedup();
+    assert_eq!(pids.len(), 1);
+}
+
+#[tokio::test]
+async fn a_program_that_keeps_ending_is_not_started_for_a_while() {
+    let backoff =
+        Backoff { first: Duration::from_secs(60), longest: Duration::from_secs(60), ..Backoff::default() };
+    let programs = Programs::new(stdio("exit"), backoff, 1);
+    let child = programs.child("alone");
+    let initialize = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}});
+    for expect in [None, None, Some("60")] {
+        let response = send(&child, "POST", None, initialize.clone()).await;
+        assert_eq!(response.status(), 503);
+        let wait = response.headers().get("retry-after").map(|wait| wait.to_str().unwrap());
+        assert_eq!(wait, expect);
+    }
+}
+
+#[tokio::test]
+async fn ids_of_other_processes_are_unknown() {
+    let programs = programs(stdio("good"));
+    let child = programs.child("alone");
+    let client = connect(child.clone(), config(), ()).await.unwrap();
+    let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "echo"}});
+    let note = json!({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"});
+    for (session, call, told) in [
+        ("b007-1-1", 200, 202),
+        ("b007-1-2", 404, 404),
+        ("b007-2-1", 404, 404),
+        ("b008-1-1", 404, 404),
+        ("nonsense", 404, 404),
+    ] {
+        assert_eq!(send(&child, "POST", Some(session), ping.clone()).await.status(), call, "{session}");
+        assert_eq!(send(&child, "POST", Some(session), note.clone()).await.status(), told, "{session}");
+        assert_eq!(send(&child, "GET", Some(session), Value::Null).await.status(), call, "{session}");
+    }
+    assert_eq!(send(&child, "GET", None, Value::Null).await.status(), 405);
+    assert_eq!(send(&child, "DELETE", Some("b007-1-2"), Value::Null).await.status(), 404);
+    assert_eq!(send(&child, "DELETE", Some("b007-1-1"), Value::Null).await.status(), 200);
+    assert_eq!(send(&child, "POST", Some("b007-1-1"), ping).await.status(), 404);
+    drop(client);
+}
+
+#[tokio::test]
+async fn there_are_no_more_processes_than_allowed() {
+    let programs = programs(Stdio { processes: 1, ..stdio("good") });
+    let first = connect(programs.child("first"), config(), ()).await.unwrap();
+    match connect(programs.child("second"), config(), ()).await {
+        Err(Error::Refused { status: 503, body, .. }) => {
+            assert!(String::from_utf8_lossy(&body).contains("1 programs run already"), "{body:?}");
+        }
+        other => panic!("not refused: {other:?}"),
+    }
+    let pid = value(call(&first, "echo", json!({})).await)["pid"].as_u64().unwrap();
+    drop(first);
+    gone(pid).await;
+    within("a place", async {
+        while connect(programs.child("third"), config(), ()).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_crash_frees_its_place_for_the_next() {
+    let programs = programs(Stdio { processes: 1, ..stdio("good") });
+    let client = connect(programs.child("alone"), config(), ()).await.unwrap();
+    unknown(call(&client, "crash", json!({})).await);
+    value(call(&client, "echo", json!({})).await);
+}

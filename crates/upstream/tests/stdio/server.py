@@ -141,6 +141,8 @@ def serve(message):
         }})
     elif method == "server/discover" and MODE == "touchy":
         die(1, "what is server/discover?")
+    elif method == "server/discover" and MODE == "mute":
+        pass
     elif method == "subscriptions/listen":
         listen(message)
     elif method == "tools/call":

@@ -2,7 +2,8 @@
 
 use std::future::Future;
 use std::path::Path;
-use std::sync::Arc;
+use std::process::Command;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 pub(crate) use serde_json::{Value, json};
@@ -26,8 +27,17 @@ pub(crate) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
 pub(crate) fn stdio(mode: &str) -> Stdio {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stdio/server.py");
     let arguments = vec![script.display().to_string(), mode.to_owned()];
-    let program = Program { command: "python3".to_owned(), arguments, ..Program::default() };
+    let program = Program { command: python().to_owned(), arguments, ..Program::default() };
     Stdio { farewell: Duration::from_millis(200), line_bytes: 64 << 10, ..Stdio::new(program) }
+}
+
+/// The interpreter itself: what is found under its name may be a script that looks for it, which takes a second.
+fn python() -> &'static str {
+    static PYTHON: OnceLock<String> = OnceLock::new();
+    PYTHON.get_or_init(|| {
+        let output = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output();
+        String::from_utf8(output.expect("python3 is there").stdout).expect("a path").trim().to_owned()
+    })
 }
 
 pub(crate) fn programs(stdio: Stdio) -> Programs {

@@ -2,8 +2,12 @@
 //!
 //! The suite starts it with the address of a server as its last argument, and tells the revision and the arguments of
 //! tools in the environment. It does with every server what a curious user would: list what there is, and use it.
+//!
+//! With the path of the `steadfast` command in `STEADFAST_GATEWAY` it does all of that through a gateway, which is then under
+//! test.
 #![forbid(unsafe_code)]
 
+mod gateway;
 mod owner;
 mod script;
 
@@ -12,6 +16,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use gateway::Gateway;
 use steadfast_client::{Client, Config, Era, Revision, Standalone};
 
 /// How long to wait for a standalone stream. Some servers ask on it whatever stream the call came on.
@@ -30,7 +35,11 @@ async fn main() -> ExitCode {
 
 async fn play() -> Result<(), Box<dyn Error>> {
     let url = std::env::args().next_back().filter(|last| last.contains("://"));
-    let mut config = Config::new(url.ok_or("usage: steadfast-conformance-client URL")?.parse()?);
+    let url = url.ok_or("usage: steadfast-conformance-client URL")?;
+    let gateway = std::env::var_os("STEADFAST_GATEWAY");
+    let gateway = gateway.map(|program| Gateway::start(&program, &url)).transpose()?;
+    let url = gateway.as_ref().map_or(url.as_str(), Gateway::url);
+    let mut config = Config::new(url.parse()?);
     config.capabilities = r#"{"elicitation":{},"sampling":{},"roots":{}}"#.to_owned();
     config.info = r#"{"name":"steadfast-conformance-client","version":"1"}"#.to_owned();
     config.era = era(std::env::var("MCP_CONFORMANCE_PROTOCOL_VERSION").ok().as_deref());

@@ -221,6 +221,13 @@ fn server_at(text: &str) -> Result<Uri, (String, &'static str)> {
     let remedy = "http://HOST:PORT/PATH";
     let uri: Uri = text.parse().map_err(|error| (format!("{text:?} is no address: {error}"), remedy))?;
     match uri.scheme_str() {
+        Some("http" | "https")
+            if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) =>
+        {
+            // The address is logged, and it is a label of metrics.
+            let what = "the address of a server must not have credentials in it".to_owned();
+            Err((what, "headers = { Authorization = \"env:NAME\" }"))
+        }
         Some("http") if uri.host().is_some_and(|host| !host.is_empty()) => Ok(uri),
         Some("https") => Err((format!("{text}: servers are reached over plain HTTP as yet"), remedy)),
         _ => Err((format!("{text:?} is not the address of a server"), remedy)),

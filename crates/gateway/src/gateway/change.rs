@@ -1,0 +1,114 @@
+//! Another configuration while the gateway works. What is not concerned does not notice.
+//!
+//! An endpoint keeps its engine, and with it its sessions, calls and open streams; what is in front of it (hosts, limits of
+//! requests, who is calling) and what is behind it (the server) are replaced.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use steadfast_upstream::Upstream;
+
+use super::endpoint::{EndpointError, Running};
+use super::{Gateway, StartError};
+use crate::config::{Behind, EndpointPlan, Plan};
+
+/// What came of it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Changes {
+    pub(crate) added: Vec<Arc<str>>,
+    pub(crate) removed: Vec<Arc<str>>,
+    pub(crate) changed: Vec<Arc<str>>,
+    /// Keys whose new value is not used until the next start.
+    pub(crate) needs_restart: Vec<String>,
+}
+
+/// What becomes of one endpoint, before anything happens.
+enum Step {
+    Start(Box<Running>),
+    /// With a new server, if that has changed.
+    Change(Box<EndpointPlan>, Option<Upstream>),
+}
+
+impl Gateway {
+    /// All of it, or nothing.
+    pub(crate) async fn change(&mut self, from: &Plan, to: &Plan) -> Result<Changes, StartError> {
+        let mut changes = Changes { needs_restart: fixed_keys(from, to), ..Changes::default() };
+        let mut steps = BTreeMap::new();
+        for plan in &to.endpoints {
+            let failed = |error| StartError { path: Arc::clone(&plan.path), error };
+            if let Some(step) = self.step(plan, &mut changes).await.map_err(failed)? {
+                steps.insert(Arc::clone(&plan.path), step);
+            }
+        }
+        let mut leaving = Vec::new();
+        for path in self.running.keys().filter(|path| !to.endpoints.iter().any(|plan| plan.path == **path)) {
+            changes.removed.push(Arc::clone(path));
+        }
+        for path in &changes.removed {
+            leaving.extend(self.running.remove(path));
+        }
+        for (path, step) in steps {
+            match step {
+                Step::Start(running) => leaving.extend(self.running.insert(path, *running)),
+                Step::Change(plan, server) => {
+                    if let Some(running) = self.running.get_mut(&path) {
+                        running.change(*plan, server);
+                    }
+                }
+            }
+        }
+        // First nobody comes in any more, then whoever is in may finish.
+        self.mount();
+        for running in leaving {
+            self.let_go(running, to.drain);
+        }
+        Ok(changes)
+    }
+
+    async fn step(&self, plan: &EndpointPlan, changes: &mut Changes) -> Result<Option<Step>, EndpointError> {
+        let path = || Arc::clone(&plan.path);
+        let Some(running) = self.running.get(&plan.path).filter(|running| running.is_of_kind(&plan.behind))
+        else {
+            changes.added.push(path());
+            return Ok(Some(Step::Start(Box::new(self.start_one(plan).await?))));
+        };
+        changes.needs_restart.extend(running.fixed_keys(plan));
+        if running.is_as(plan) {
+            return Ok(None);
+        }
+        changes.changed.push(path());
+        let server = match &plan.behind {
+            Behind::Upstream(config) if !running.has_server_of(plan) => {
+                Some(Upstream::start(config.as_ref().clone()).await.map_err(EndpointError::Upstream)?)
+            }
+            Behind::Upstream(_) | Behind::Demo => None,
+        };
+        Ok(Some(Step::Change(Box::new(plan.clone()), server)))
+    }
+
+    /// An endpoint that is gone from the file. Its sessions stay in the store for as long as they would anyway.
+    fn let_go(&self, running: Running, patience: Duration) {
+        tokio::spawn(async move {
+            running.drain(patience).await;
+            tracing::info!(path = %running.path(), "an endpoint is gone");
+        });
+    }
+}
+
+/// What a running gateway cannot change.
+fn fixed_keys(from: &Plan, to: &Plan) -> Vec<String> {
+    let (from, to) = (&from.file, &to.file);
+    let handshake = |file: &crate::config::File| file.tls.as_ref().map(|tls| tls.handshake);
+    let keys = [
+        ("listen", from.listen != to.listen),
+        ("store", from.store != to.store),
+        ("durability", from.durability != to.durability),
+        ("admin", from.admin != to.admin),
+        ("listener", from.listener != to.listener),
+        ("limits", from.limits != to.limits),
+        ("timing", from.timing != to.timing),
+        ("tls", handshake(from) != handshake(to)),
+    ];
+    keys.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key.to_owned()).collect()
+}

@@ -1,0 +1,55 @@
+//! What can be seen of the gateway while it works.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use steadfast_store::{Reply, Store, Usage};
+use steadfast_upstream::Upstream;
+
+use super::mounts::Mounts;
+
+pub(crate) struct Overview {
+    store: Arc<dyn Store>,
+    mounts: Mounts,
+    is_draining: AtomicBool,
+}
+
+/// One endpoint at this moment.
+pub(crate) struct Seen {
+    pub(crate) path: Arc<str>,
+    pub(crate) exchanges: usize,
+    pub(crate) subscriptions: usize,
+    pub(crate) upstream: Option<Arc<Upstream>>,
+}
+
+impl Overview {
+    pub(super) fn new(store: Arc<dyn Store>, mounts: Mounts) -> Self {
+        Self { store, mounts, is_draining: AtomicBool::new(false) }
+    }
+
+    pub(super) fn begin_to_drain(&self) {
+        self.is_draining.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn mounts(&self) -> &Mounts {
+        &self.mounts
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn usage(&self) -> Reply<Usage> {
+        self.store.usage()
+    }
+
+    pub(crate) fn endpoints(&self) -> Vec<Seen> {
+        let seen = self.mounts.all().into_iter().map(|(path, mounted)| {
+            let engine = mounted.service.engine();
+            let (exchanges, subscriptions) = (engine.exchanges(), engine.subscriptions());
+            let upstream = mounted.upstream.map(|swap| swap.current());
+            Seen { path, exchanges, subscriptions, upstream }
+        });
+        seen.collect()
+    }
+}

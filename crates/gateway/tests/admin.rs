@@ -1,0 +1,101 @@
+//! The listener for operators.
+#![cfg(unix)]
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use support::{Server, countdown, get, note};
+
+#[test]
+fn health_and_readiness() {
+    let server = Server::start_with(&["--store", "memory:", "--admin", "127.0.0.1:0", "--drain", "600"]);
+    assert!(get(server.admin(), "/healthz").ends_with("\r\n\r\nalive\n"));
+    assert!(get(server.admin(), "/readyz").starts_with("HTTP/1.1 200"));
+    assert!(get(server.admin(), "/mcp").starts_with("HTTP/1.1 404"));
+    let session = server.open_session();
+    let mut running = server.post(Some(&session), &countdown(1, 1000, 60_000));
+    running.read_until("\"progress\":0.0");
+    server.signal("TERM");
+    server.wait_until_draining(&session);
+    let reply = get(server.admin(), "/readyz");
+    assert!(reply.starts_with("HTTP/1.1 503"), "{reply}");
+    assert!(reply.ends_with("not ready: it is stopping\n"), "{reply}");
+    assert!(get(server.admin(), "/healthz").starts_with("HTTP/1.1 200"), "it is alive to the end");
+}
+
+#[test]
+fn there_is_no_listener_for_operators_unless_asked_for() {
+    let server = Server::start_with(&["--store", "memory:"]);
+    assert!(!server.banner().contains("admin"));
+    assert!(server.at("/metrics").send("GET", None, "", "").read_to_end().starts_with("HTTP/1.1 404"));
+}
+
+#[test]
+fn what_happens_is_counted() {
+    let demo = Server::start_with(&["--store", "memory:"]);
+    let url = format!("http://{}/mcp", demo.address());
+    let gateway = Server::serve(&[
+        "--upstream",
+        &url,
+        "--listen",
+        "127.0.0.1:0",
+        "--store",
+        "memory:",
+        "--admin",
+        "127.0.0.1:0",
+    ]);
+    let session = gateway.open_session();
+    gateway.post(Some(&session), &note("x")).read_to_end();
+    let first = gateway.post(Some(&session), &countdown(1, 2, 0)).read_to_end();
+    let event = support::id_of(support::events(&first)[0]).to_owned();
+    gateway.resume(&session, &event).read_to_end();
+    let wrong = json!({"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"name": "nothing"}});
+    gateway.post(Some(&session), &wrong).read_to_end();
+    gateway.post(Some("no-such-session"), &note("x")).read_to_end();
+    gateway.at("/elsewhere").send("PATCH", None, "", "").read_to_end();
+    let mut standalone = gateway.at("/mcp").send("GET", Some(&session), "", "");
+    standalone.read_until("\n\n");
+    let seen = metrics(&gateway);
+    let at = |name: &str| seen.get(name).copied().unwrap_or_else(|| panic!("{name} in {seen:#?}"));
+    for (name, expect) in [
+        (r#"steadfast_sessions"#.to_owned(), 1.0),
+        (r#"steadfast_session_events_total{endpoint="/mcp",event="opened"}"#.to_owned(), 1.0),
+        (r#"steadfast_calls_begun_total{endpoint="/mcp"}"#.to_owned(), 3.0),
+        (r#"steadfast_calls_finished_total{endpoint="/mcp",outcome="result"}"#.to_owned(), 2.0),
+        (r#"steadfast_calls_finished_total{endpoint="/mcp",outcome="error"}"#.to_owned(), 1.0),
+        (r#"steadfast_call_seconds_count{endpoint="/mcp"}"#.to_owned(), 3.0),
+        (r#"steadfast_attachments_total{endpoint="/mcp",kind="resumed"}"#.to_owned(), 1.0),
+        (r#"steadfast_attachments_total{endpoint="/mcp",kind="standalone"}"#.to_owned(), 1.0),
+        (r#"steadfast_streams{endpoint="/mcp"}"#.to_owned(), 1.0),
+        (r#"steadfast_refusals_total{endpoint="/mcp",status="404",reason="no_session"}"#.to_owned(), 1.0),
+        (r#"steadfast_refusals_total{endpoint="",status="404",reason="no_endpoint"}"#.to_owned(), 1.0),
+        (r#"steadfast_responses_total{endpoint="",method="other",status="404"}"#.to_owned(), 1.0),
+        (format!(r#"steadfast_replica_up{{endpoint="/mcp",replica="{url}"}}"#), 1.0),
+        (format!(r#"steadfast_replica_sessions{{endpoint="/mcp",replica="{url}"}}"#), 1.0),
+        (r#"steadfast_waiting_calls{endpoint="/mcp"}"#.to_owned(), 0.0),
+    ] {
+        assert_eq!(at(&name), expect, "{name}");
+    }
+    for name in ["received_bytes_total", "sent_bytes_total"] {
+        assert!(at(&format!(r#"steadfast_{name}{{endpoint="/mcp"}}"#)) > 100.0, "{name}");
+    }
+    assert!(at(r#"steadfast_store_seconds_count{operation="apply"}"#) > 3.0);
+    let text = get(gateway.admin(), "/metrics");
+    assert!(!text.contains(&session[..8]), "no label names a session");
+}
+
+fn metrics(server: &Server) -> BTreeMap<String, f64> {
+    let text = get(server.admin(), "/metrics");
+    assert!(
+        text.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n"),
+        "{text}"
+    );
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    let samples = text.lines().filter(|line| line.starts_with("steadfast_"));
+    samples
+        .filter_map(|line| line.rsplit_once(' '))
+        .map(|(name, value)| (name.to_owned(), value.parse().unwrap()))
+        .collect()
+}

@@ -1,0 +1,183 @@
+//! Another configuration while the gateway works: nobody who is not concerned notices.
+#![cfg(unix)]
+
+mod support;
+
+use std::path::PathBuf;
+
+use support::{Server, countdown, eventually, get, messages, note};
+use tempfile::TempDir;
+
+/// A gateway that follows a file.
+struct Scene {
+    _directory: TempDir,
+    file: PathBuf,
+    log: PathBuf,
+    server: Server,
+}
+
+impl Scene {
+    fn start(text: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, log) = (directory.path().join("steadfast.toml"), directory.path().join("log"));
+        std::fs::write(&file, text).unwrap();
+        let name = file.to_str().unwrap();
+        let arguments =
+            ["--config", name, "--listen", "127.0.0.1:0", "--store", "memory:", "--admin", "127.0.0.1:0"];
+        let server = Server::serve_logged(&arguments, &log, &[]);
+        Self { _directory: directory, file, log, server }
+    }
+
+    /// Writes another file and says so. Returns when it is in force or refused.
+    fn change(&self, text: &str) {
+        let before = self.reloads();
+        std::fs::write(&self.file, text).unwrap();
+        self.server.signal("HUP");
+        eventually("the configuration is read again", || self.reloads() > before);
+    }
+
+    fn reloads(&self) -> u64 {
+        let text = get(self.server.admin(), "/metrics");
+        let counts = text.lines().filter(|line| line.starts_with("steadfast_reloads_total"));
+        counts.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+}
+
+fn endpoints(list: &[(&str, &str)]) -> String {
+    list.iter().map(|(path, rest)| format!("[[endpoint]]\npath = \"{path}\"\n{rest}\n")).collect()
+}
+
+fn found(scene: &Scene, path: &'static str) -> bool {
+    !scene.server.at(path).send("GET", None, "", "").read_to_end().contains("There is no MCP endpoint")
+}
+
+#[test]
+fn sessions_calls_and_streams_outlive_a_change() {
+    let (one, two) =
+        (Server::start_with(&["--store", "memory:"]), Server::start_with(&["--store", "memory:"]));
+    let upstream = |server: &Server| format!("upstream = \"http://{}/mcp\"", server.address());
+    let scene = Scene::start(&endpoints(&[("/a", "demo = true"), ("/b", &upstream(&one))]));
+    let (a, b) = (scene.server.at("/a"), scene.server.at("/b"));
+    let (in_a, in_b) = (a.open_session(), b.open_session());
+    assert!(b.post(Some(&in_b), &note("at one")).read_to_end().contains("You have 1 note(s)."));
+    let mut standalone: Vec<_> =
+        [(a, &in_a), (b, &in_b)].map(|(at, session)| at.send("GET", Some(session), "", "")).into();
+    standalone.iter_mut().for_each(|stream| drop(stream.read_until("\n\n")));
+    let mut running = b.post(Some(&in_b), &countdown(1, 30, 20));
+    running.read_until("\"progress\":0.0");
+
+    let changed = format!("{}\nconcurrency = 3\nhttp.max_batch = 1", upstream(&two));
+    scene.change(&endpoints(&[("/a", "demo = true"), ("/b", &changed), ("/c", "demo = true")]));
+
+    assert!(found(&scene, "/c"));
+    scene.server.at("/c").open_session();
+    assert!(standalone.iter_mut().all(support::Reply::is_waiting), "streams stay open");
+    assert!(a.post(Some(&in_a), &note("x")).read_to_end().contains("You have 1 note(s)."));
+    // The session is the same; its server is another one, where it has no notes.
+    let other = b.post(Some(&in_b), &note("at two")).read_to_end();
+    assert!(other.contains("You have 1 note(s)."), "{other}");
+    let told = messages(&running.read_to_end());
+    let progress = told.iter().filter(|message| message["method"] == "notifications/progress").count();
+    assert_eq!(progress, 30, "the call goes on where it began");
+    assert!(told.last().unwrap()["result"].is_object(), "{told:?}");
+}
+
+#[test]
+fn an_endpoint_that_is_taken_out_finishes_its_calls() {
+    let both = endpoints(&[("/a", "demo = true"), ("/b", "demo = true")]);
+    let scene = Scene::start(&both);
+    let b = scene.server.at("/b");
+    let session = b.open_session();
+    let mut running = b.post(Some(&session), &countdown(1, 20, 20));
+    running.read_until("\"progress\":0.0");
+    let mut waiting = b.send("GET", Some(&session), "", "");
+    waiting.read_until("\n\n");
+    scene.change(&endpoints(&[("/a", "demo = true")]));
+    assert!(!found(&scene, "/b"));
+    assert!(waiting.read_to_end().contains("retry:"), "whoever waits is told to come back");
+    let told = messages(&running.read_to_end());
+    assert!(told.last().unwrap()["result"].is_object(), "{told:?}");
+    scene.change(&both);
+    assert!(
+        b.post(Some(&session), &note("again")).read_to_end().contains("You have 1 note(s)."),
+        "the session was kept"
+    );
+}
+
+#[test]
+fn what_is_in_front_of_an_endpoint_changes_at_once() {
+    let scene = Scene::start(&endpoints(&[("/a", "demo = true")]));
+    let a = scene.server.at("/a");
+    let session = a.open_session();
+    let large = note(&"x".repeat(2000));
+    assert!(a.post(Some(&session), &large).read_to_end().starts_with("HTTP/1.1 200"));
+    scene.change(&endpoints(&[("/a", "demo = true\nhttp.max_body_bytes = \"1KiB\"")]));
+    assert!(a.post(Some(&session), &large).read_to_end().starts_with("HTTP/1.1 413"));
+}
+
+#[test]
+fn a_file_with_faults_changes_nothing() {
+    let text = endpoints(&[("/a", "demo = true")]);
+    let scene = Scene::start(&text);
+    let session = scene.server.at("/a").open_session();
+    scene.change("[[endpoint]]\npth = \"/b\"\n");
+    let log = scene.log();
+    assert!(log.contains("there is no such key"), "{log}");
+    assert!(log.contains(&format!("{}:2:1", scene.file.display())), "{log}");
+    assert!(log.contains("did you mean `path`?") && log.contains("the old one stays"), "{log}");
+    assert!(scene.server.at("/a").post(Some(&session), &note("x")).read_to_end().starts_with("HTTP/1.1 200"));
+    std::fs::remove_file(&scene.file).unwrap();
+    scene.server.signal("HUP");
+    eventually("the missing file is reported", || scene.log().contains("cannot be used; the old one stays"));
+    assert!(scene.server.at("/a").post(Some(&session), &note("x")).read_to_end().starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn what_cannot_change_is_said_each_time() {
+    let text = endpoints(&[("/a", "demo = true")]);
+    let scene = Scene::start(&format!("timing.idle = \"1h\"\n{text}"));
+    let other = endpoints(&[("/a", "demo = true\nengine.call_deadline = \"2h\"")]);
+    for times in 1..=2 {
+        scene.change(&format!("timing.idle = \"2h\"\n{other}"));
+        let log = scene.log();
+        let said = |key: &str| {
+            log.lines().filter(|line| line.contains("needs a restart") && line.contains(key)).count()
+        };
+        assert_eq!(
+            (said("\"timing\""), said("engine of the endpoint /a"), said("listen")),
+            (times, times, 0),
+            "{log}"
+        );
+    }
+}
+
+/// Without a signal, too.
+#[test]
+fn a_changed_file_is_noticed() {
+    let scene = Scene::start(&endpoints(&[("/a", "demo = true")]));
+    std::fs::write(&scene.file, endpoints(&[("/bb", "demo = true")])).unwrap();
+    eventually("the new endpoint is there", || found(&scene, "/bb"));
+    assert!(!found(&scene, "/a"));
+}
+
+#[test]
+fn the_filter_of_the_log_changes() {
+    let text = endpoints(&[("/a", "demo = true")]);
+    let scene = Scene::start(&text);
+    let refused = || drop(scene.server.at("/a").send("PATCH", None, "", "").read_to_end());
+    refused();
+    assert!(!scene.log().contains("refused"));
+    scene.change(&format!("log = \"steadfast_http=debug\"\n{text}"));
+    refused();
+    eventually("the refusal is logged", || scene.log().contains("\"refused\""));
+    let log = scene.log();
+    let line = log.lines().find(|line| line.contains("\"refused\"")).unwrap();
+    assert!(
+        line.contains("\"method\":\"PATCH\"") && line.contains("\"path\":\"/a\"") && line.contains("405"),
+        "{line}"
+    );
+}

@@ -1,0 +1,256 @@
+//! What a client is told when a server does not answer, or answers in the manner of another era. Pure.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use steadfast_client::Error;
+use steadfast_wire::rpc::{
+    ErrorObject, HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND,
+    MISSING_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION, json_string,
+};
+use steadfast_wire::{Revision, listen};
+
+const DISCOVER: &str = "server/discover";
+
+/// Codes that servers with sessions choose for what they take for a request outside of one.
+const SESSION_CODES: [i32; 2] = [-32000, -32001];
+
+/// Whether a request can be sent again without harm, whatever became of it.
+pub(super) fn is_safe(method: &str) -> bool {
+    method.ends_with("/list")
+        || method.ends_with("/read")
+        || matches!(
+            method,
+            "prompts/get" | "completion/complete" | "tasks/get" | listen::METHOD | "ping" | DISCOVER
+        )
+}
+
+/// Nothing was sent.
+pub(super) fn unavailable(why: &str) -> ErrorObject {
+    let message = format!("The server behind this gateway cannot be reached: {why}.");
+    ErrorObject::internal("upstream_unavailable", message, true)
+}
+
+/// Something may have been done. A subscription does nothing: it is over, and can be had again.
+pub(super) fn broken(method: &str, why: &str) -> ErrorObject {
+    if method == listen::METHOD {
+        let message = format!("The subscription broke off: {why}. Subscribe again.");
+        return ErrorObject::internal("upstream_unavailable", message, true);
+    }
+    let message = format!("Whether {method} took effect is unknown: {why}.");
+    ErrorObject::internal("outcome_unknown", message, is_safe(method))
+}
+
+/// The server's answer is none.
+pub(super) fn bad_answer(method: &str, why: &str) -> ErrorObject {
+    let message = format!("The answer of the server behind this gateway cannot be read: {why}.");
+    ErrorObject::internal("upstream_bad_answer", message, is_safe(method))
+}
+
+pub(super) fn cancelled() -> ErrorObject {
+    ErrorObject::internal("cancelled", "The request was cancelled.", true)
+}
+
+pub(super) fn overflow() -> ErrorObject {
+    let message = "The subscription was not read for too long. Subscribe again.";
+    ErrorObject::internal("overflow", message, true)
+}
+
+/// The server speaks revisions with sessions. So does the gateway: a client that knows them too can open one.
+pub(super) fn has_sessions() -> ErrorObject {
+    let supported: Vec<String> =
+        Revision::LEGACY.iter().map(|revision| json_string(revision.as_str())).collect();
+    let requested = json_string(Revision::V2026_07_28.as_str());
+    ErrorObject {
+        code: UNSUPPORTED_PROTOCOL_VERSION,
+        message: format!(
+            "The server behind this gateway does not speak {}: it has sessions. Open one with initialize.",
+            Revision::V2026_07_28
+        ),
+        data: Some(format!(r#"{{"supported":[{}],"requested":{requested}}}"#, supported.join(","))),
+    }
+}
+
+/// An error that came with status 200: it is the answer, unless no server of this era gives it.
+pub(super) fn of_answer(method: &str, error: ErrorObject) -> ErrorObject {
+    if method == DISCOVER && error.code == METHOD_NOT_FOUND { has_sessions() } else { error }
+}
+
+/// What a refusal means. `error` is its body, if that is one, and `ours` says that it names our request.
+pub(super) fn of_refusal(method: &str, status: u16, error: Option<ErrorObject>, ours: bool) -> ErrorObject {
+    match (status, error) {
+        (_, Some(error))
+            if matches!(
+                error.code,
+                HEADER_MISMATCH | MISSING_CLIENT_CAPABILITY | UNSUPPORTED_PROTOCOL_VERSION
+            ) =>
+        {
+            error
+        }
+        // Whoever is not let in learns nothing about the inside, nor does anybody when the server is down.
+        (401 | 403 | 407 | 408 | 429 | 500.., Some(error)) if ours => error,
+        (401 | 403 | 407, _) => {
+            let message =
+                format!("The server behind this gateway refuses its credentials (status {status}).");
+            ErrorObject::internal("upstream_refused", message, false)
+        }
+        (408 | 429 | 503, _) => unavailable(&format!("it refused with status {status}")),
+        (500.., _) => broken(method, &format!("the server failed with status {status}")),
+        (400..=499, Some(error)) if ours && !SESSION_CODES.contains(&error.code) && method != DISCOVER => {
+            error
+        }
+        (400..=499, _) => has_sessions(),
+        _ => bad_answer(method, &format!("its status is {status}")),
+    }
+}
+
+/// An error as the server wrote it.
+pub(super) fn parse(text: &str) -> Option<ErrorObject> {
+    #[derive(Deserialize)]
+    struct Raw<'a> {
+        code: i64,
+        #[serde(borrow)]
+        message: Cow<'a, str>,
+        #[serde(borrow)]
+        data: Option<&'a RawValue>,
+    }
+    let raw: Raw<'_> = serde_json::from_str(text).ok()?;
+    Some(ErrorObject {
+        // No code of the protocol is larger.
+        code: i32::try_from(raw.code).unwrap_or(INTERNAL_ERROR),
+        message: raw.message.into_owned(),
+        data: raw.data.map(|data| data.get().to_owned()),
+    })
+}
+
+/// What a client with sessions is told when no session could be opened at the server.
+pub fn of_connecting(error: &Error) -> ErrorObject {
+    match error {
+        Error::NoCommonRevision { offered } => {
+            let supported: Vec<String> = offered.iter().map(|one| json_string(one)).collect();
+            let speaks =
+                if offered.is_empty() { "no revision with sessions".to_owned() } else { offered.join(", ") };
+            ErrorObject {
+                code: INVALID_PARAMS,
+                message: format!(
+                    "Unsupported protocol version: the server behind this gateway speaks {speaks}, and a client with sessions cannot use it."
+                ),
+                data: Some(format!(r#"{{"supported":[{}]}}"#, supported.join(","))),
+            }
+        }
+        Error::OldTransport => ErrorObject::internal("upstream_unsupported", sentence(error), false),
+        Error::Refused { body, .. } if answered(body).is_some() => {
+            let inner = answered(body).unwrap_or_else(|| unavailable("it refused"));
+            ErrorObject {
+                message: format!("The server behind this gateway refused: {}", inner.message),
+                ..inner
+            }
+        }
+        Error::Refused { status: 401 | 403, .. } => {
+            ErrorObject::internal("upstream_refused", format!("{}.", sentence(error)), false)
+        }
+        Error::BadAnswer(_) | Error::Refused { .. } => {
+            ErrorObject::internal("upstream_bad_answer", format!("{}.", sentence(error)), true)
+        }
+        other => unavailable(&other.to_string()),
+    }
+}
+
+/// The error in the body of a refusal: a whole message, or the object alone.
+fn answered(body: &[u8]) -> Option<ErrorObject> {
+    let text = std::str::from_utf8(body).ok()?;
+    let part = crate::stdio::splice::find(text, &["error"]).unwrap_or(0..text.len());
+    parse(&text[part])
+}
+
+fn sentence(error: &Error) -> String {
+    format!("No session could be opened at the server behind this gateway: {error}.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(code: i32) -> Option<ErrorObject> {
+        Some(ErrorObject::new(code, "theirs"))
+    }
+
+    /// The code, and the reason or "theirs".
+    fn check(method: &str, status: u16, error: Option<ErrorObject>, ours: bool, expect: (i32, &str)) {
+        let told = of_refusal(method, status, error.clone(), ours);
+        let reason = match (&told.message[..], &told.data) {
+            ("theirs", _) => "theirs",
+            (_, Some(data)) if data.contains("supported") => "sessions",
+            (_, Some(data)) => data.split('"').nth(3).unwrap_or_default(),
+            (_, None) => "",
+        };
+        assert_eq!((told.code, reason), expect, "{method} {status} {error:?} {ours}");
+    }
+
+    #[test]
+    fn refusals_by_what_they_show() {
+        let sessions = (-32022, "sessions");
+        // Only a server of this era says these.
+        for code in [-32020, -32021, -32022] {
+            check("tools/call", 400, error(code), false, (code, "theirs"));
+            check("server/discover", 400, error(code), true, (code, "theirs"));
+        }
+        // An unknown method is an answer, unless every server of this era has it.
+        check("tools/call", 404, error(-32601), true, (-32601, "theirs"));
+        check("server/discover", 404, error(-32601), true, sessions);
+        check("tools/call", 400, error(-32602), true, (-32602, "theirs"));
+        // What servers with sessions say to a request outside of one.
+        for (status, code) in [(400, -32000), (404, -32001), (400, -32600), (406, -32000)] {
+            check("tools/call", status, error(code), false, sessions);
+        }
+        check("tools/call", 400, error(-32000), true, sessions);
+        for status in [400, 404, 405, 415, 422] {
+            check("tools/list", status, None, false, sessions);
+        }
+        check("tools/call", 401, None, false, (-32603, "upstream_refused"));
+        check("tools/call", 403, error(-32000), false, (-32603, "upstream_refused"));
+        check("tools/call", 429, None, false, (-32603, "upstream_unavailable"));
+        check("tools/call", 503, None, false, (-32603, "upstream_unavailable"));
+        check("tools/call", 503, error(-32603), true, (-32603, "theirs"));
+        check("tools/call", 500, None, false, (-32603, "outcome_unknown"));
+        check("tools/call", 302, None, false, (-32603, "upstream_bad_answer"));
+    }
+
+    #[test]
+    fn what_can_be_sent_again() {
+        for (method, expect) in [
+            ("tools/list", true),
+            ("resources/templates/list", true),
+            ("resources/read", true),
+            ("prompts/get", true),
+            ("completion/complete", true),
+            ("server/discover", true),
+            ("subscriptions/listen", true),
+            ("tasks/get", true),
+            ("tools/call", false),
+            ("tasks/cancel", false),
+            ("tasks/update", false),
+            ("custom/thing", false),
+        ] {
+            assert_eq!(is_safe(method), expect, "{method}");
+        }
+    }
+
+    #[test]
+    fn errors_of_connecting_say_which_era() {
+        let offered = vec!["2026-07-28".to_owned()];
+        let told = of_connecting(&Error::NoCommonRevision { offered });
+        assert_eq!((told.code, told.data.as_deref()), (-32602, Some(r#"{"supported":["2026-07-28"]}"#)));
+        assert!(told.message.contains("speaks 2026-07-28"), "{}", told.message);
+        let body = br#"{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"it exited","data":{"reason":"r"}}}"#;
+        let told = of_connecting(&Error::Refused { status: 503, body: body[..].into(), challenge: None });
+        assert_eq!(told.message, "The server behind this gateway refused: it exited");
+        assert_eq!((told.code, told.data.as_deref()), (-32603, Some(r#"{"reason":"r"}"#)));
+        let reason = |error: &Error| of_connecting(error).data.unwrap_or_default();
+        assert!(reason(&Error::Connect("x".to_owned())).contains("upstream_unavailable"));
+        assert!(reason(&Error::Refused { status: 401, body: b"no"[..].into(), challenge: None }).contains("upstream_refused"));
+        assert!(reason(&Error::BadAnswer("x".to_owned())).contains("upstream_bad_answer"));
+        assert!(reason(&Error::OldTransport).contains("upstream_unsupported"));
+    }
+}

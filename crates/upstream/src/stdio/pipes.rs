@@ -1,0 +1,136 @@
+//! The pipes of a process. No task here waits for whoever uses the process: what is to be written waits in a bounded queue
+//! or was refused, and what was read goes to bounded mailboxes.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use steadfast_wire::{Body, Message};
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::lines::{Line, Lines};
+use super::process::{Process, Written};
+use super::quota::{May, Quota};
+use super::router::{Received, Trouble};
+
+/// How much of a line is logged or quoted.
+const MAX_QUOTE: usize = 1024;
+/// Lines in a row that are no messages, after which the process is ended.
+const MAX_GARBAGE: u32 = 1000;
+/// Messages on one line.
+const MAX_BATCH: usize = 1024;
+
+struct Garbage {
+    in_a_row: u32,
+    quota: Quota,
+}
+
+pub(super) async fn write(process: Arc<Process>, mut stdin: ChildStdin, mut lines: mpsc::Receiver<Written>) {
+    while let Some(line) = lines.recv().await {
+        let mut text = Vec::with_capacity(line.text.len() + 1);
+        text.extend_from_slice(&line.text);
+        text.push(b'\n');
+        if let Err(error) = stdin.write_all(&text).await {
+            tracing::debug!(session = process.name(), %error, "the program takes no input");
+            return;
+        }
+    }
+}
+
+/// Reads messages to the end of the output.
+pub(super) async fn read(process: Arc<Process>, stdout: ChildStdout, line_bytes: usize) {
+    let mut lines = Lines::new(stdout, line_bytes);
+    let mut garbage = Garbage { in_a_row: 0, quota: Quota::new(Instant::now()) };
+    loop {
+        match lines.next().await {
+            Ok(Some(Line::Whole(line))) if line.trim_ascii().is_empty() => {}
+            Ok(Some(Line::Whole(line))) => {
+                if take(&process, &line, &mut garbage).is_none() {
+                    let what = format!("it wrote {MAX_GARBAGE} lines in a row that are no messages");
+                    return process.expel(what);
+                }
+            }
+            Ok(Some(Line::TooLong(start))) => {
+                tracing::warn!(
+                    session = process.name(),
+                    line = quote(&start),
+                    "the program wrote too long a line"
+                );
+                let what = format!("it wrote a line of more than {line_bytes} bytes");
+                return process.expel(what);
+            }
+            Ok(None) => return,
+            Err(error) => {
+                tracing::debug!(session = process.name(), %error, "the program cannot be read");
+                return;
+            }
+        }
+    }
+}
+
+/// Takes one line of output. `None` if it is enough.
+fn take(process: &Process, line: &Bytes, garbage: &mut Garbage) -> Option<()> {
+    let error = match Body::parse(line, MAX_BATCH) {
+        Ok(Body::One(message)) => {
+            garbage.in_a_row = 0;
+            receive(process, &message);
+            return Some(());
+        }
+        Ok(Body::Batch(list)) => {
+            garbage.in_a_row = 0;
+            list.iter().for_each(|message| receive(process, message));
+            return Some(());
+        }
+        Err(error) => error,
+    };
+    let is_answer = std::str::from_utf8(line).is_ok_and(|text| process.router().receive_garbage(text));
+    garbage.in_a_row += 1;
+    if let May::Log(dropped) = garbage.quota.take(Instant::now()) {
+        let line = quote(line);
+        tracing::warn!(session = process.name(), %error, line, is_answer, dropped, "the program wrote no message");
+    }
+    (garbage.in_a_row < MAX_GARBAGE).then_some(())
+}
+
+fn receive(process: &Process, message: &Message<'_>) {
+    let Received { reply, trouble } = process.router().receive(message);
+    if let Some(reply) = reply {
+        process.reply(reply);
+    }
+    let (session, method) = (process.name(), &message.method);
+    match trouble {
+        None => {}
+        Some(Trouble::UnknownAnswer) => {
+            tracing::debug!(session, id = ?message.id(), "an answer that nobody waits for");
+        }
+        Some(Trouble::Nobody) => tracing::debug!(session, %method, "a notification that concerns nobody"),
+        Some(Trouble::Missed(count)) => {
+            tracing::warn!(session, %method, count, "notifications were dropped: nobody reads them");
+        }
+        Some(Trouble::AskRefused(why)) => tracing::warn!(session, %method, why, "an ask was refused"),
+    }
+}
+
+/// Logs what it writes on the side.
+pub(super) async fn read_side(process: Arc<Process>, stderr: ChildStderr) {
+    let mut lines = Lines::new(stderr, MAX_QUOTE);
+    let mut quota = Quota::new(Instant::now());
+    while let Ok(Some(Line::Whole(line) | Line::TooLong(line))) = lines.next().await {
+        let line = quote(&line);
+        if line.trim().is_empty() {
+            continue;
+        }
+        if let May::Log(dropped) = quota.take(Instant::now()) {
+            tracing::info!(session = process.name(), dropped, "{line}");
+        }
+        process.set_last_words(line);
+    }
+}
+
+/// The beginning of a line, without what would disturb a log.
+fn quote(line: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&line[..line.len().min(MAX_QUOTE)]);
+    text.chars().map(|char| if char.is_control() && char != '\t' { '·' } else { char }).collect()
+}
