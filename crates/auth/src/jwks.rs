@@ -48,7 +48,8 @@ impl KeySet {
             keys: Vec<&'a RawValue>,
         }
         let set: Set<'_> = serde_json::from_slice(text).map_err(|_| KeySetError::NoSet)?;
-        let keys: Vec<Key> = set.keys.into_iter().filter_map(|key| Key::parse(key.get())).take(MAX_KEYS).collect();
+        let keys: Vec<Key> =
+            set.keys.into_iter().filter_map(|key| Key::parse(key.get())).take(MAX_KEYS).collect();
         if keys.is_empty() { Err(KeySetError::NoKey) } else { Ok(Self(keys)) }
     }
 

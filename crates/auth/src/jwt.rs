@@ -37,10 +37,10 @@ impl Jwt {
         let keyring = Arc::new(Keyring::new(source, settings.fetching, Arc::clone(&clock)));
         match &settings.keys {
             Keys::Url(_) => drop(keyring.look()),
-            Keys::File(file) => keyring.load().await.map_err(|error| StartError::KeysFile {
-                file: file.clone(),
-                why: error.to_string(),
-            })?,
+            Keys::File(file) => keyring
+                .load()
+                .await
+                .map_err(|error| StartError::KeysFile { file: file.clone(), why: error.to_string() })?,
         }
         let challenge = Challenge::new(metadata::url(&settings.resource), &settings.scopes);
         Ok(Self(Arc::new(Verifier { settings, challenge, keyring, clock })))

@@ -183,7 +183,8 @@ mod tests {
         for bad in ["http://mcp.example.com/mcp", "/mcp", "https://a/b?c=d", "ftp://localhost/"] {
             assert_eq!(resource(bad), Err(StartError::Resource(bad.to_owned())));
         }
-        let keys = |text: &'static str| Settings { keys: Keys::Url(Uri::from_static(text)), ..good() }.check();
+        let keys =
+            |text: &'static str| Settings { keys: Keys::Url(Uri::from_static(text)), ..good() }.check();
         assert_eq!(keys("https://id.example.com/keys"), Ok(()));
         assert_eq!(keys("http://127.0.0.1:80/keys"), Ok(()));
         for bad in ["http://id.example.com/keys", "http://127.0.0.1.example.com/", "/keys"] {
@@ -201,7 +202,8 @@ mod tests {
     fn a_token_is_for_the_resource_unless_said_otherwise() {
         let resource = Uri::from_static("https://mcp.example.com/mcp");
         let mut settings = Settings::new(resource, "i", Keys::File("keys.json".into()));
-        let check = |settings: &Settings, name, expect| assert_eq!(settings.is_audience(name), expect, "{name}");
+        let check =
+            |settings: &Settings, name, expect| assert_eq!(settings.is_audience(name), expect, "{name}");
         check(&settings, "https://mcp.example.com/mcp", true);
         check(&settings, "https://mcp.example.com/mcp/", true);
         check(&settings, "https://mcp.example.com/", false);

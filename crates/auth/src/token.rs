@@ -53,8 +53,7 @@ impl<'a> Token<'a> {
         }
         let (signed, signature) = text.rsplit_once('.').ok_or(TokenError::Malformed)?;
         let (header, claims) = signed.split_once('.').ok_or(TokenError::Malformed)?;
-        let header: Header =
-            serde_json::from_slice(&decode(header)?).map_err(|_| TokenError::Malformed)?;
+        let header: Header = serde_json::from_slice(&decode(header)?).map_err(|_| TokenError::Malformed)?;
         if header.crit.is_some() {
             return Err(TokenError::Critical);
         }

@@ -171,14 +171,17 @@ mod tests {
     fn check(status: u16, answer: Option<Answer>, expect: &Verdict) {
         let reply = match (status, answer.clone()) {
             (200, Some(answer)) => Reply::Answer(answer),
-            (_, answer) => Reply::Refusal { status, body: Bytes::from_static(b"body"), challenge: None, answer },
+            (_, answer) => {
+                Reply::Refusal { status, body: Bytes::from_static(b"body"), challenge: None, answer }
+            }
         };
         assert_eq!(&judge(reply), expect, "{status} {answer:?}");
     }
 
     #[test]
     fn answers_to_the_probe() {
-        let refused = |status| Verdict::Refused { status, body: Bytes::from_static(b"body"), challenge: None };
+        let refused =
+            |status| Verdict::Refused { status, body: Bytes::from_static(b"body"), challenge: None };
         let names = |list: &[&str]| Verdict::Names(list.iter().map(|one| (*one).to_owned()).collect());
         let result = |text: &'static str| Some(Answer::Result(Bytes::from_static(text.as_bytes())));
         let both = r#"{"supportedVersions":["2025-11-25","2026-07-28"]}"#;

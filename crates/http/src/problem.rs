@@ -206,10 +206,11 @@ impl From<Denied> for Problem {
             Denied::Forbidden => Self::forbidden("forbidden", FORBIDDEN),
             Denied::InsufficientScope { challenge } => {
                 Self::forbidden("insufficient_scope", FORBIDDEN).challenge(&challenge)
-            },
+            }
             Denied::Unavailable { retry_after } => {
                 // Whoever comes a moment too early comes in vain.
-                let seconds = u32::try_from(retry_after.as_millis().div_ceil(1000)).unwrap_or(u32::MAX).max(1);
+                let seconds =
+                    u32::try_from(retry_after.as_millis().div_ceil(1000)).unwrap_or(u32::MAX).max(1);
                 Self::unavailable("Credentials cannot be checked at the moment. Try again later.")
                     .because("keys_unavailable")
                     .retry_after(seconds)

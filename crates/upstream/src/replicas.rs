@@ -156,7 +156,8 @@ impl Replicas {
         if urls.is_empty() {
             return Err(StartError::NoAddress);
         }
-        let is_known = |url: &&Uri| url.host().is_some() && (is_secure(url) || url.scheme_str() == Some("http"));
+        let is_known =
+            |url: &&Uri| url.host().is_some() && (is_secure(url) || url.scheme_str() == Some("http"));
         if let Some(bad) = urls.iter().find(|url| !is_known(url)) {
             return Err(StartError::BadAddress(bad.to_string()));
         }

@@ -8,8 +8,8 @@ use steadfast_engine::Principal;
 use steadfast_http::{Denied, Identified, Identify as _};
 
 use crate::support::{
-    Act, ISSUER, NOW, Publisher, RESOURCE, Signer, base64, claims, claims_with, clock, head, identify, invalid,
-    json, missing, principal, settings, verdict, within,
+    Act, ISSUER, NOW, Publisher, RESOURCE, Signer, base64, claims, claims_with, clock, head, identify,
+    invalid, json, missing, principal, settings, verdict, within,
 };
 
 /// A verifier that has its keys: those of the first signer.

@@ -168,7 +168,7 @@ pub(crate) async fn initialize(link: &Link, offer: Revision, generation: u64) ->
         Reply::Answer(Answer::Result(server)) => server,
         Reply::Answer(Answer::Error(error)) => {
             return Err(Error::Refused { status: 200, body: error, challenge: None });
-        },
+        }
         Reply::Refusal { status, body, challenge, .. } => {
             return Err(Error::Refused { status, body, challenge });
         }
@@ -185,7 +185,9 @@ pub(crate) async fn initialize(link: &Link, offer: Revision, generation: u64) ->
     let session = Session { id, revision, generation, server };
     let initialized = message::notification("notifications/initialized", None);
     match link.control(session.headers(), initialized).await? {
-        (_, Incoming::Refusal { status, body, challenge }) => Err(Error::Refused { status: status.as_u16(), body, challenge }),
+        (_, Incoming::Refusal { status, body, challenge }) => {
+            Err(Error::Refused { status: status.as_u16(), body, challenge })
+        }
         _ => Ok(session),
     }
 }
@@ -225,7 +227,9 @@ pub(crate) async fn close(shared: &Shared, session: &Session) -> Result<(), Erro
     let response = shared.link.delete(session.headers()).await?;
     match Incoming::read(response, &shared.link.limits).await? {
         Incoming::Refusal { status: StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, .. } => Ok(()),
-        Incoming::Refusal { status, body, challenge } => Err(Error::Refused { status: status.as_u16(), body, challenge }),
+        Incoming::Refusal { status, body, challenge } => {
+            Err(Error::Refused { status: status.as_u16(), body, challenge })
+        }
         Incoming::Whole(_) | Incoming::Stream(_) => Ok(()),
     }
 }

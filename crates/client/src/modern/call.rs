@@ -61,7 +61,9 @@ pub(crate) async fn notify(shared: &Shared, method: &str, params: Option<Members
     let headers = head::headers(method, &params, &[])?;
     let text = message::notification(method, Some(&params.to_string()));
     match shared.link.control(headers, text).await? {
-        (_, Incoming::Refusal { status, body, challenge }) => Err(Error::Refused { status: status.as_u16(), body, challenge }),
+        (_, Incoming::Refusal { status, body, challenge }) => {
+            Err(Error::Refused { status: status.as_u16(), body, challenge })
+        }
         _ => Ok(()),
     }
 }

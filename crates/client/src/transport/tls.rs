@@ -78,8 +78,7 @@ impl Tls {
             return Ok(Self::finish(builder.with_no_client_auth()));
         };
         let chain = certificates_in(certificates)?;
-        let secret =
-            PrivateKeyDer::from_pem_slice(&read(key)?).map_err(|_| TlsError::NoKey(key.clone()))?;
+        let secret = PrivateKeyDer::from_pem_slice(&read(key)?).map_err(|_| TlsError::NoKey(key.clone()))?;
         let config = builder
             .with_client_auth_cert(chain, secret)
             .map_err(|error| TlsError::Unusable { file: key.clone(), why: error.to_string() })?;
@@ -132,7 +131,8 @@ fn certificates_in(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, TlsError> {
-    let unreadable = |error: io::Error| TlsError::Unreadable { file: file.to_owned(), why: error.to_string() };
+    let unreadable =
+        |error: io::Error| TlsError::Unreadable { file: file.to_owned(), why: error.to_string() };
     std::fs::read(file).map_err(unreadable)
 }
 
@@ -145,12 +145,7 @@ impl Http<Secured<GaiResolver>> {
 
 impl Http<Secured<Pinned>> {
     /// TLS over TCP to this very address. The server there still has to prove the name that requests have.
-    pub fn pinned_and_secured(
-        address: SocketAddr,
-        tls: &Tls,
-        timeouts: &Timeouts,
-        limits: &Limits,
-    ) -> Self {
+    pub fn pinned_and_secured(address: SocketAddr, tls: &Tls, timeouts: &Timeouts, limits: &Limits) -> Self {
         let connector = HttpConnector::new_with_resolver(Pinned(address));
         Self::over(Secured::new(connector, tls, timeouts.connect), limits)
     }

@@ -162,7 +162,10 @@ async fn a_server_may_do_without_sessions() {
     let client = connect(config(&server), ()).await;
     assert_eq!((client.revision(), client.session_id()), (Revision::V2025_06_18, None));
     value(call(&client, "t").await);
-    assert_eq!(call(&client, "t").await, Err(Error::Refused { status: 404, body: "".into(), challenge: None }));
+    assert_eq!(
+        call(&client, "t").await,
+        Err(Error::Refused { status: 404, body: "".into(), challenge: None })
+    );
     client.close().await.unwrap();
     assert_eq!(server.count(|one| one.method() == "initialize"), 1);
     assert_eq!(server.count(|one| one.verb == "DELETE"), 0);

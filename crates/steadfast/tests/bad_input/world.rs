@@ -254,9 +254,7 @@ pub(crate) fn principal(parts: &::http::request::Parts) -> Result<Principal, Den
         Some("expired") => Err(Denied::Unauthenticated { challenge: "Bearer".into() }),
         Some("mallory") => Err(Denied::Forbidden),
         Some("weak") => Err(Denied::InsufficientScope { challenge: WEAK.into() }),
-        Some("early") => {
-            Err(Denied::Unavailable { retry_after: std::time::Duration::from_millis(2001) })
-        }
+        Some("early") => Err(Denied::Unavailable { retry_after: std::time::Duration::from_millis(2001) }),
         Some(name) => Ok(Principal::new(name)),
     }
 }

@@ -249,7 +249,10 @@ mod tests {
         assert_eq!((told.code, told.data.as_deref()), (-32603, Some(r#"{"reason":"r"}"#)));
         let reason = |error: &Error| of_connecting(error).data.unwrap_or_default();
         assert!(reason(&Error::Connect("x".to_owned())).contains("upstream_unavailable"));
-        assert!(reason(&Error::Refused { status: 401, body: b"no"[..].into(), challenge: None }).contains("upstream_refused"));
+        assert!(
+            reason(&Error::Refused { status: 401, body: b"no"[..].into(), challenge: None })
+                .contains("upstream_refused")
+        );
         assert!(reason(&Error::BadAnswer("x".to_owned())).contains("upstream_bad_answer"));
         assert!(reason(&Error::OldTransport).contains("upstream_unsupported"));
     }

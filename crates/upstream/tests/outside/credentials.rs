@@ -10,7 +10,8 @@ use tokio::net::TcpListener;
 
 use super::front::{CALL, Front, INITIALIZE, answer, play, request};
 
-const CHALLENGE: &str = r#"Bearer resource_metadata="https://s.example/.well-known/x", error="invalid_token""#;
+const CHALLENGE: &str =
+    r#"Bearer resource_metadata="https://s.example/.well-known/x", error="invalid_token""#;
 
 /// What the server does with requests whose credentials are not `Bearer good`, and with calls.
 #[derive(Clone, Default)]
@@ -104,7 +105,10 @@ async fn our_own_credentials_are_our_own_business() {
             let reply = front.post("authorization: Bearer good\r\n", INITIALIZE).await;
             assert!(reply.starts_with("HTTP/1.1 200 "), "{reply}");
             assert_eq!(header(&reply, "www-authenticate"), None, "{reply}");
-            assert!(reply.contains(r#""error":{"code":-32603"#) && reply.contains(r#""id":"open""#), "{reply}");
+            assert!(
+                reply.contains(r#""error":{"code":-32603"#) && reply.contains(r#""id":"open""#),
+                "{reply}"
+            );
         }
     }
 }

@@ -72,9 +72,9 @@ pub(crate) fn answer(status: u16, headers: &str, body: &str) -> String {
 /// What a small server answers: it has sessions, and no tools worth mentioning.
 pub(crate) fn play(head: &str, body: &str) -> String {
     let json = "content-type: application/json\r\n";
-    let id = body.split_once(r#""id":"#).map_or("null", |(_, rest)| {
-        rest.split([',', '}']).next().unwrap_or("null")
-    });
+    let id = body
+        .split_once(r#""id":"#)
+        .map_or("null", |(_, rest)| rest.split([',', '}']).next().unwrap_or("null"));
     if !head.starts_with("post") {
         return answer(405, "", "");
     }
