@@ -152,8 +152,8 @@ async fn deliver(shared: &Shared, session: &Session, text: Bytes) -> Result<(), 
     let mut failures = 0;
     loop {
         match shared.link.control(session.headers(), text.clone()).await {
-            Ok((_, Incoming::Refusal { status, body })) => {
-                return Err(Error::Refused { status: status.as_u16(), body });
+            Ok((_, Incoming::Refusal { status, body, challenge })) => {
+                return Err(Error::Refused { status: status.as_u16(), body, challenge });
             }
             Ok(_) => return Ok(()),
             Err(Error::Connect(_)) if failures + 1 < shared.link.backoff.attempts => failures += 1,

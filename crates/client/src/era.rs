@@ -35,7 +35,7 @@ enum Verdict {
     /// It does not know the question: it has sessions, or is no MCP server.
     Session,
     /// It knows the question, or the way to it is barred: this shows nothing about revisions.
-    Refused { status: u16, body: Bytes },
+    Refused { status: u16, body: Bytes, challenge: Option<String> },
 }
 
 /// Agrees on a revision, and opens a session if it has sessions.
@@ -47,7 +47,7 @@ pub(crate) async fn settle(link: &Link, era: Era) -> Result<Peer, Error> {
             Verdict::Stateless(server) => Ok(Peer::Stateless(server)),
             Verdict::Names(offered) => Err(Error::NoCommonRevision { offered }),
             Verdict::Session => Err(Error::NoCommonRevision { offered: Vec::new() }),
-            Verdict::Refused { status, body } => Err(Error::Refused { status, body }),
+            Verdict::Refused { status, body, challenge } => Err(Error::Refused { status, body, challenge }),
         },
         Era::Probe => match probe(link).await? {
             Verdict::Stateless(server) => Ok(Peer::Stateless(server)),
@@ -56,7 +56,7 @@ pub(crate) async fn settle(link: &Link, era: Era) -> Result<Peer, Error> {
                 None => Err(Error::NoCommonRevision { offered }),
             },
             Verdict::Session => open(link, Revision::LATEST_LEGACY).await,
-            Verdict::Refused { status, body } => Err(Error::Refused { status, body }),
+            Verdict::Refused { status, body, challenge } => Err(Error::Refused { status, body, challenge }),
         },
     }
 }
@@ -81,15 +81,15 @@ async fn ask(link: &Link) -> Result<Verdict, Error> {
 
 /// Reads an answer to `server/discover`. Only what a stateless server alone can say makes a server stateless.
 fn judge(reply: Reply) -> Verdict {
-    let (status, body, answer) = match reply {
-        Reply::Answer(answer) => (200, Bytes::new(), Some(answer)),
-        Reply::Refusal { status, body, answer } => (status, body, answer),
+    let (status, body, challenge, answer) = match reply {
+        Reply::Answer(answer) => (200, Bytes::new(), None, Some(answer)),
+        Reply::Refusal { status, body, challenge, answer } => (status, body, challenge, answer),
     };
     let code = answer.as_ref().and_then(Answer::code).and_then(|code| i32::try_from(code).ok());
     match (status, answer, code) {
         (_, Some(answer), Some(UNSUPPORTED_PROTOCOL_VERSION)) => Verdict::Names(modern::supported(&answer)),
         (_, Some(Answer::Error(error)), Some(HEADER_MISMATCH | MISSING_CLIENT_CAPABILITY)) => {
-            Verdict::Refused { status, body: error }
+            Verdict::Refused { status, body: error, challenge }
         }
         (200, Some(Answer::Result(server)), _) => match versions(&server) {
             Some(list) if list.iter().any(|one| one == Revision::V2026_07_28.as_str()) => {
@@ -100,9 +100,9 @@ fn judge(reply: Reply) -> Verdict {
         },
         (200, ..) => Verdict::Session,
         // Whoever may not come in learns nothing about the inside, nor does anybody when the server is down.
-        (401 | 403 | 407 | 408 | 429, ..) => Verdict::Refused { status, body },
+        (401 | 403 | 407 | 408 | 429, ..) => Verdict::Refused { status, body, challenge },
         (400..=499, ..) => Verdict::Session,
-        _ => Verdict::Refused { status, body },
+        _ => Verdict::Refused { status, body, challenge },
     }
 }
 
@@ -125,7 +125,7 @@ async fn open(link: &Link, offer: Revision) -> Result<Peer, Error> {
         Ok(session) => return Ok(Peer::Session(session)),
         Err(error) => error,
     };
-    let Error::Refused { status, body } = &error else { return Err(error) };
+    let Error::Refused { status, body, .. } = &error else { return Err(error) };
     match (status, names_versions(body)) {
         (_, Some(offered)) => Err(Error::NoCommonRevision { offered }),
         (400 | 404 | 405, None) if offers_endpoint(link).await => Err(Error::OldTransport),
@@ -171,14 +171,17 @@ mod tests {
     fn check(status: u16, answer: Option<Answer>, expect: &Verdict) {
         let reply = match (status, answer.clone()) {
             (200, Some(answer)) => Reply::Answer(answer),
-            (_, answer) => Reply::Refusal { status, body: Bytes::from_static(b"body"), answer },
+            (_, answer) => {
+                Reply::Refusal { status, body: Bytes::from_static(b"body"), challenge: None, answer }
+            }
         };
         assert_eq!(&judge(reply), expect, "{status} {answer:?}");
     }
 
     #[test]
     fn answers_to_the_probe() {
-        let refused = |status| Verdict::Refused { status, body: Bytes::from_static(b"body") };
+        let refused =
+            |status| Verdict::Refused { status, body: Bytes::from_static(b"body"), challenge: None };
         let names = |list: &[&str]| Verdict::Names(list.iter().map(|one| (*one).to_owned()).collect());
         let result = |text: &'static str| Some(Answer::Result(Bytes::from_static(text.as_bytes())));
         let both = r#"{"supportedVersions":["2025-11-25","2026-07-28"]}"#;
@@ -190,7 +193,7 @@ mod tests {
         check(200, error(-32022, data), &names(&["2025-11-25"]));
         check(400, error(-32022, ""), &names(&[]));
         let Some(Answer::Error(mismatch)) = error(-32020, "") else { unreachable!() };
-        check(400, error(-32020, ""), &Verdict::Refused { status: 400, body: mismatch });
+        check(400, error(-32020, ""), &Verdict::Refused { status: 400, body: mismatch, challenge: None });
         for code in [-32000, -32001, -32600, -32601, -32602] {
             check(400, error(code, ""), &Verdict::Session);
             check(200, error(code, ""), &Verdict::Session);

@@ -52,7 +52,12 @@ pub enum Error {
 
     /// The server: it answered with an HTTP error that is no answer to the call.
     #[error("the server refused with status {status}: {}", quote(.body))]
-    Refused { status: u16, body: Bytes },
+    Refused {
+        status: u16,
+        body: Bytes,
+        /// What it wants to be shown, if it said so: its `WWW-Authenticate`.
+        challenge: Option<String>,
+    },
     /// The server: it forgot the session, and the next one as well.
     #[error("the server forgets its sessions at once")]
     SessionLost,

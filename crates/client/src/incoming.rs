@@ -4,8 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::CONTENT_TYPE;
-use http::{Response, StatusCode};
+use http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::{HeaderMap, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use steadfast_wire::headers;
 use steadfast_wire::sse::{self, Decoder, Event};
@@ -16,6 +16,9 @@ use crate::transport::Body;
 
 /// How much of the body of a refusal is read.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
+
+/// A longer challenge is none: half of one would be of no use.
+const MAX_CHALLENGE_BYTES: usize = 4 << 10;
 
 /// How long, and for how many more events, a stream is read after its answer, so that its connection can be used again.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -31,6 +34,7 @@ pub enum Incoming {
     Refusal {
         status: StatusCode,
         body: Bytes,
+        challenge: Option<String>,
     },
 }
 
@@ -65,11 +69,12 @@ impl Incoming {
     pub async fn read(response: Response<Body>, limits: &Limits) -> Result<Self, Error> {
         let status = response.status();
         let is_stream = is_event_stream(&response);
+        let challenge = if status.is_success() { None } else { challenge(response.headers()) };
         let body = response.into_body();
         if !status.is_success() {
             // What a refusal says is worth little: as much of it as comes and fits.
             let body = read_up_to(body, MAX_REFUSAL_BYTES).await;
-            return Ok(Self::Refusal { status, body });
+            return Ok(Self::Refusal { status, body, challenge });
         }
         if is_stream {
             return Ok(Self::Stream(Stream::new(body, limits)));
@@ -129,6 +134,14 @@ fn is_event_stream(response: &Response<Body>) -> bool {
     let value = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let essence = value.and_then(|value| value.split(';').next()).unwrap_or_default();
     essence.trim().eq_ignore_ascii_case(headers::EVENT_STREAM)
+}
+
+/// What the server wants to be shown. Several challenges may be in one header or in several, which means the same.
+fn challenge(headers: &HeaderMap) -> Option<String> {
+    let list: Result<Vec<&str>, _> =
+        headers.get_all(WWW_AUTHENTICATE).iter().map(|value| value.to_str()).collect();
+    let text = list.ok()?.join(", ");
+    Some(text).filter(|text| !text.is_empty() && text.len() <= MAX_CHALLENGE_BYTES)
 }
 
 async fn read_whole(mut body: Body, limit: usize) -> Result<Bytes, Error> {

@@ -40,6 +40,7 @@ pub(crate) enum Reply {
     Refusal {
         status: u16,
         body: Bytes,
+        challenge: Option<String>,
         answer: Option<Answer>,
     },
 }
@@ -85,10 +86,10 @@ impl Link {
         let answered = async {
             let (headers, incoming) = self.control(headers, body).await?;
             let reply = match incoming {
-                Incoming::Refusal { status, body } => {
+                Incoming::Refusal { status, body, challenge } => {
                     let list = self.messages(&body, revision).unwrap_or_default();
                     let answer = list.iter().find_map(|message| message.refusal_of(id));
-                    Reply::Refusal { status: status.as_u16(), body, answer }
+                    Reply::Refusal { status: status.as_u16(), body, challenge, answer }
                 }
                 Incoming::Whole(body) => match answer_in(&self.messages(&body, revision)?, id) {
                     Some(answer) => Reply::Answer(answer),

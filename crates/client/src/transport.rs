@@ -21,6 +21,11 @@ use crate::owner::Boxed;
 use pool::{Failed, Line, Pool};
 
 mod pool;
+#[cfg(feature = "tls")]
+mod tls;
+
+#[cfg(feature = "tls")]
+pub use tls::{Identity, SecureStream, Secured, Tls, TlsError, TlsFiles};
 
 pub use pool::Io;
 

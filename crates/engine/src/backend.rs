@@ -34,6 +34,39 @@ pub struct Welcome {
     pub revision: Revision,
 }
 
+/// Why a backend opens no session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unwelcome {
+    /// `initialize` is answered with this.
+    Error(ErrorObject),
+    /// The client has to show other credentials first.
+    Denied(Denial),
+}
+
+impl From<ErrorObject> for Unwelcome {
+    fn from(error: ErrorObject) -> Self {
+        Self::Error(error)
+    }
+}
+
+/// A server that protects itself has not let the client in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denial {
+    pub reason: Denied,
+    /// What it wants to be shown, if it said so: the value of `WWW-Authenticate`.
+    pub challenge: Option<String>,
+    pub error: ErrorObject,
+}
+
+/// What is wrong with the credentials of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// They are missing, or not good: 401.
+    Unauthenticated,
+    /// They are not enough: 403.
+    Forbidden,
+}
+
 /// What answers calls.
 ///
 /// The engine calls it without holding any lock, gives each call exactly one answer whatever the backend does
@@ -42,7 +75,7 @@ pub struct Welcome {
 pub trait Backend: Send + Sync + 'static {
     /// Answers `initialize` for the session that `facts` describe. The session exists only if this succeeds;
     /// `facts.revision` is what was negotiated, and the backend may settle for another.
-    fn initialize(&self, facts: Arc<Facts>, request: Incoming) -> BoxFuture<Result<Welcome, ErrorObject>>;
+    fn initialize(&self, facts: Arc<Facts>, request: Incoming) -> BoxFuture<Result<Welcome, Unwelcome>>;
 
     /// A session that this backend welcomed is in the store, and its client does not know of it yet. An error takes it back.
     fn opened(&self, session: SessionHandle) -> BoxFuture<Result<(), ErrorObject>>;

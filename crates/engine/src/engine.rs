@@ -13,7 +13,7 @@ use steadfast_wire::rpc::ErrorObject;
 use steadfast_wire::{EventId, RequestId, Revision};
 
 use crate::admission::Admission;
-use crate::backend::{Backend, Incoming, Welcome};
+use crate::backend::{Backend, Denial, Incoming, Unwelcome, Welcome};
 use crate::calls::{BegunCall, catch_panic};
 use crate::clock::Clock;
 use crate::cursor::Cursor;
@@ -65,6 +65,17 @@ pub enum OpenError {
     Refused(Refusal),
     /// The backend answered `initialize` with an error.
     Backend(ErrorObject),
+    /// The backend wants other credentials.
+    Denied(Denial),
+}
+
+impl From<Unwelcome> for OpenError {
+    fn from(unwelcome: Unwelcome) -> Self {
+        match unwelcome {
+            Unwelcome::Error(error) => Self::Backend(error),
+            Unwelcome::Denied(denial) => Self::Denied(denial),
+        }
+    }
 }
 
 impl From<StoreError> for OpenError {
@@ -138,11 +149,11 @@ impl Engine {
         let welcome = catch_panic(async { self.backend.initialize(Arc::clone(&asked), request).await });
         let deadline = self.now().plus(self.options.call_deadline);
         let answer = self.openings.within(deadline, welcome).await.unwrap_or_else(|| Err(too_late()));
-        let Welcome { result, revision } = match answer.and_then(|answer| answer) {
+        let Welcome { result, revision } = match answer.map_err(Unwelcome::Error).and_then(|answer| answer) {
             Ok(welcome) => welcome,
-            Err(error) => {
+            Err(unwelcome) => {
                 self.backend.closed(&asked);
-                return Err(OpenError::Backend(error));
+                return Err(unwelcome.into());
             }
         };
         let refusal = match self.store.open(Facts { revision, ..facts }).await {

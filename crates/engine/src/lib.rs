@@ -35,7 +35,7 @@ mod tail;
 mod tasks;
 
 pub use asks::AskHandle;
-pub use backend::{Backend, Incoming, Welcome};
+pub use backend::{Backend, Denial, Incoming, Unwelcome, Welcome};
 pub use calls::{BegunCall, CallHandle};
 pub use changes::{Change, ChangeFilter};
 pub use clock::{Clock, ManualClock, SystemClock};

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::request::Parts;
 use steadfast_engine::Principal;
+
+use crate::identify::{Denied, PrincipalOf};
 
 /// Settings of one endpoint. The defaults are safe on a developer's machine: loopback names only.
 #[derive(Clone)]
@@ -38,7 +41,7 @@ impl Default for Config {
         Self {
             hosts: Hosts::Loopback,
             origins: Origins::Loopback,
-            principal: Arc::new(|_| Ok(Principal::anonymous())),
+            principal: Arc::new(|_: &Parts| Ok::<_, Denied>(Principal::anonymous())),
             response: ResponseMode::default(),
             max_body_bytes: 4 << 20,
             body_timeout: Duration::from_secs(30),
@@ -59,19 +62,6 @@ impl std::fmt::Debug for Config {
             .field("origins", &self.origins)
             .finish_non_exhaustive()
     }
-}
-
-/// Tells who sent a request. It sees every POST, GET and DELETE that passed the checks of header size, host and origin, with
-/// or without a session, before anything else does.
-pub type PrincipalOf = Arc<dyn Fn(&http::request::Parts) -> Result<Principal, Denied> + Send + Sync>;
-
-/// Why a request is not served.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Denied {
-    /// 401. The text is the value of `WWW-Authenticate`, for instance `Bearer`.
-    Unauthenticated { challenge: String },
-    /// 403.
-    Forbidden,
 }
 
 /// Which hosts a server answers to. Without this check a web page can reach a local server by DNS rebinding.

@@ -69,20 +69,24 @@ impl Endpoint {
         edge::check(&parts, &self.config)?;
         match parts.method {
             Method::POST => {
-                let principal = (self.config.principal)(&parts)?;
+                let principal = self.principal(&parts).await?;
                 self.post(parts, body, principal).await
             }
             Method::GET => {
-                let principal = (self.config.principal)(&parts)?;
+                let principal = self.principal(&parts).await?;
                 self.get(&parts, &principal).await
             }
             Method::DELETE => {
-                let principal = (self.config.principal)(&parts)?;
+                let principal = self.principal(&parts).await?;
                 self.delete(&parts, &principal).await
             }
             _ if cors::is_preflight(&parts) => Ok(cors::preflight(&parts)),
             _ => Err(Problem::method_not_allowed()),
         }
+    }
+
+    async fn principal(&self, parts: &Parts) -> Result<Principal, Problem> {
+        Ok(self.config.principal.identify(parts).principal().await?)
     }
 
     /// The session that a request names.

@@ -13,6 +13,7 @@ mod edge;
 mod endpoint;
 mod exchange_body;
 mod get;
+mod identify;
 #[cfg(feature = "listen")]
 pub mod listen;
 mod names;
@@ -22,5 +23,6 @@ mod silence;
 mod sse_body;
 
 pub use body::ResponseBody;
-pub use config::{Config, Denied, Hosts, Origins, PrincipalOf, ResponseMode};
+pub use config::{Config, Hosts, Origins, ResponseMode};
 pub use endpoint::Endpoint;
+pub use identify::{Denied, Identified, Identify, PrincipalOf};

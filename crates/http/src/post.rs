@@ -121,6 +121,7 @@ impl Endpoint {
                 Ok(response)
             }
             Err(OpenError::Backend(error)) => Ok(json(response_message(id, &Err(error)))),
+            Err(OpenError::Denied(denial)) => Err(denial.into()),
             Err(OpenError::Refused(refusal)) => Err(refusal.into()),
         }
     }

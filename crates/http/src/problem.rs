@@ -3,13 +3,13 @@
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{Response, StatusCode};
-use steadfast_engine::{Limit, Refusal};
+use steadfast_engine::{Denial, Limit, Refusal, backend};
 use steadfast_wire::envelope::EnvelopeError;
 use steadfast_wire::rpc::{self, ErrorObject};
 use steadfast_wire::{RequestId, Revision, headers, stateless};
 
 use crate::body::ResponseBody;
-use crate::config::Denied;
+use crate::identify::Denied;
 
 /// A request that changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,6 +158,12 @@ impl Problem {
         self
     }
 
+    /// What the client has to show. A text that is no header is left out.
+    pub(crate) fn challenge(mut self, text: &str) -> Self {
+        self.header = HeaderValue::from_str(text).ok().map(|value| Box::new((WWW_AUTHENTICATE, value)));
+        self
+    }
+
     fn retry_after(mut self, seconds: u32) -> Self {
         self.header = Some(Box::new((RETRY_AFTER, HeaderValue::from(seconds))));
         self
@@ -190,16 +196,40 @@ impl From<stateless::EnvelopeError> for Problem {
 
 impl From<Denied> for Problem {
     fn from(denied: Denied) -> Self {
+        const FORBIDDEN: &str = "These credentials do not allow this request.";
         match denied {
             Denied::Unauthenticated { challenge } => {
-                let mut problem =
-                    Self::invalid(StatusCode::UNAUTHORIZED, "This endpoint asks for credentials.")
-                        .because("unauthenticated");
-                problem.header =
-                    HeaderValue::from_str(&challenge).ok().map(|value| Box::new((WWW_AUTHENTICATE, value)));
-                problem
+                Self::invalid(StatusCode::UNAUTHORIZED, "This endpoint asks for credentials.")
+                    .because("unauthenticated")
+                    .challenge(&challenge)
             }
-            Denied::Forbidden => Self::forbidden("forbidden", "These credentials do not allow this request."),
+            Denied::Forbidden => Self::forbidden("forbidden", FORBIDDEN),
+            Denied::InsufficientScope { challenge } => {
+                Self::forbidden("insufficient_scope", FORBIDDEN).challenge(&challenge)
+            }
+            Denied::Unavailable { retry_after } => {
+                // Whoever comes a moment too early comes in vain.
+                let seconds =
+                    u32::try_from(retry_after.as_millis().div_ceil(1000)).unwrap_or(u32::MAX).max(1);
+                Self::unavailable("Credentials cannot be checked at the moment. Try again later.")
+                    .because("keys_unavailable")
+                    .retry_after(seconds)
+            }
+        }
+    }
+}
+
+/// A server that protects itself is heard: its clients have to know what it wants.
+impl From<Denial> for Problem {
+    fn from(Denial { reason, challenge, error }: Denial) -> Self {
+        let (status, reason, without) = match reason {
+            backend::Denied::Unauthenticated => (StatusCode::UNAUTHORIZED, "unauthenticated", Some("Bearer")),
+            backend::Denied::Forbidden => (StatusCode::FORBIDDEN, "forbidden", None),
+        };
+        let problem = Self { status, error, reason, id: None, header: None };
+        match challenge.as_deref().or(without) {
+            Some(challenge) => problem.challenge(challenge),
+            None => problem,
         }
     }
 }

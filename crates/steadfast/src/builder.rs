@@ -10,7 +10,7 @@ use steadfast_engine::{
     AskOrder, Clock, Duplicates, Engine, Entropy, Limits, Options, Principal, Rules, SessionEvent,
     SystemClock, SystemEntropy, Timing,
 };
-use steadfast_http::{Config, Denied, Endpoint, Hosts, Origins, ResponseMode};
+use steadfast_http::{Config, Denied, Endpoint, Hosts, Identify, Origins, ResponseMode};
 use steadfast_store::{Store, StoreError};
 
 use crate::adapter::{HandlerBackend, HandlerPer, Speech};
@@ -249,6 +249,12 @@ impl<H: ServerHandler> Builder<H> {
         principal: impl Fn(&Parts) -> Result<Principal, Denied> + Send + Sync + 'static,
     ) -> Self {
         self.config.principal = Arc::new(principal);
+        self
+    }
+
+    /// Who is calling, by somebody who may have to ask elsewhere.
+    pub fn identify(mut self, identify: impl Identify) -> Self {
+        self.config.principal = Arc::new(identify);
         self
     }
 

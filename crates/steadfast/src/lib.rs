@@ -25,6 +25,8 @@ pub use steadfast_engine::{
     AskOrder, Clock, CloseReason, Duplicates, Entropy, Facts, Limit, Limits, ManualClock, Principal, Refusal,
     Rules, SessionEvent, SessionEventKind, SessionId, SystemClock, SystemEntropy, Time, Timing,
 };
-pub use steadfast_http::{Denied, Endpoint, Hosts, Origins, ResponseBody, ResponseMode};
+pub use steadfast_http::{
+    Denied, Endpoint, Hosts, Identified, Identify, Origins, ResponseBody, ResponseMode,
+};
 pub use steadfast_store as store;
 pub use steadfast_wire::{RequestId, Revision};

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Uri};
+use steadfast_client::transport::Tls;
 use steadfast_client::{Backoff, Limits, Timeouts};
 
 /// Where the server is, how it wants to be treated, and every bound.
@@ -15,6 +16,8 @@ pub struct Config {
     pub server: Server,
     pub calls: Calls,
     pub credential: Credential,
+    /// Whom to believe, and what to show, at `https` addresses.
+    pub tls: Tls,
     /// Whether to hold the stream open on which a server sends what belongs to no call.
     pub standalone: bool,
     /// How long a server that cannot be reached is waited for, and looked for elsewhere, before its callers are told.
@@ -43,6 +46,7 @@ impl Config {
             server,
             calls: Calls::default(),
             credential: Credential::None,
+            tls: Tls::public(),
             standalone: true,
             patience: Duration::from_secs(10),
             limits: Limits::default(),

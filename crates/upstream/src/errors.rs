@@ -1,8 +1,11 @@
 //! Why a call has no answer of the server's, in words for its client.
 
 use steadfast_client::{Error, Wait};
-use steadfast_engine::Refusal;
+use steadfast_engine::backend::Denied;
+use steadfast_engine::{Denial, Refusal, Unwelcome};
 use steadfast_wire::rpc::{ErrorObject, INTERNAL_ERROR, json_string};
+
+use crate::stateless::of_connecting;
 
 /// The server answered, with an error. What cannot be read of it is still an error.
 pub(crate) fn of_server(text: &[u8]) -> ErrorObject {
@@ -25,7 +28,7 @@ pub(crate) fn of_client(error: &Error, safe: bool) -> ErrorObject {
             let message = format!("{limit} calls are on their way to the server already. Try again later.");
             ErrorObject::internal("over_limit", message, true)
         }
-        Error::Refused { status, body } => refused(*status, body),
+        Error::Refused { status, body, .. } => refused(*status, body),
         Error::NoCommonRevision { offered } => {
             let message = format!(
                 "The server behind this gateway speaks {}, and not the protocol version of this session.",
@@ -71,7 +74,11 @@ fn refused(status: u16, body: &[u8]) -> ErrorObject {
         error: &'a serde_json::value::RawValue,
     }
     let said = serde_json::from_slice::<Response<'_>>(body).ok();
-    if let Some(error) = said.and_then(|said| ErrorObject::parse(said.error.get().as_bytes())) {
+    let said = said.and_then(|said| ErrorObject::parse(said.error.get().as_bytes()));
+    if let 401 | 403 = status {
+        return unauthorized(status, said.map_or_else(|| quote(body), |error| error.message));
+    }
+    if let Some(error) = said {
         return error;
     }
     // What `initialize` is answered with is the error itself.
@@ -82,6 +89,25 @@ fn refused(status: u16, body: &[u8]) -> ErrorObject {
     let (reason, retryable) = (json_string("upstream_refused"), matches!(status, 408 | 425 | 429 | 503));
     let data = format!(r#"{{"reason":{reason},"status":{status},"retryable":{retryable}}}"#);
     ErrorObject { code: INTERNAL_ERROR, message, data: Some(data) }
+}
+
+/// The server does not like the credentials that it was shown.
+fn unauthorized(status: u16, why: String) -> ErrorObject {
+    let message = format!("The server refuses these credentials with status {status}: {why}");
+    let data = format!(r#"{{"reason":"unauthorized","status":{status},"retryable":false}}"#);
+    ErrorObject { code: INTERNAL_ERROR, message, data: Some(data) }
+}
+
+/// Why no session can be opened. Where the server sees the client's own credentials (`forwarded`), its word on them is for
+/// the client; where it sees ours, that is none of the client's business.
+pub(crate) fn of_opening(error: &Error, forwarded: bool) -> Unwelcome {
+    match error {
+        Error::Refused { status: status @ (401 | 403), challenge, .. } if forwarded => {
+            let reason = if *status == 401 { Denied::Unauthenticated } else { Denied::Forbidden };
+            Unwelcome::Denied(Denial { reason, challenge: challenge.clone(), error: of_client(error, true) })
+        }
+        _ => Unwelcome::Error(of_connecting(error)),
+    }
 }
 
 /// The client has not answered what the server asked.
@@ -109,7 +135,7 @@ mod tests {
     use super::*;
 
     fn refusal(status: u16, body: &'static str) -> (i32, String) {
-        let error = Error::Refused { status, body: body.into() };
+        let error = Error::Refused { status, body: body.into(), challenge: None };
         let error = of_client(&error, false);
         (error.code, error.message)
     }

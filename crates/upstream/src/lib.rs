@@ -21,4 +21,5 @@ mod upstream;
 
 pub use config::{Calls, Config, Credential, Program, Server, Sharing, Stdio};
 pub use replicas::ReplicaStatus;
+pub use steadfast_client::transport::{Identity, Tls, TlsError, TlsFiles};
 pub use upstream::{StartError, Upstream};

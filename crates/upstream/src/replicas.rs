@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use http::Uri;
-use steadfast_client::transport::{Http, Transport};
+use steadfast_client::transport::{Http, Tls, Transport};
 use steadfast_client::{Limits, Timeouts};
 use tokio::net::TcpStream;
 
@@ -43,11 +43,9 @@ pub struct ReplicaStatus {
 }
 
 impl Replica {
-    fn new(url: &Uri, address: Option<SocketAddr>, timeouts: &Timeouts, limits: &Limits) -> Arc<Self> {
-        let (name, transport): (_, Arc<dyn Transport>) = match address {
-            Some(address) => (format!("{url}#{address}"), Arc::new(Http::pinned(address, timeouts, limits))),
-            None => (url.to_string(), Arc::new(Http::new(timeouts, limits))),
-        };
+    fn new(url: &Uri, address: Option<SocketAddr>, ways: &Ways) -> Arc<Self> {
+        let name = address.map_or_else(|| url.to_string(), |address| format!("{url}#{address}"));
+        let transport = ways.to(url, address);
         let (sessions, is_down) = (AtomicUsize::new(0), AtomicBool::new(false));
         Arc::new(Self { name, url: url.clone(), address, transport, sessions, is_down })
     }
@@ -73,8 +71,7 @@ impl Replica {
     /// Whether it accepts connections.
     pub(crate) async fn answers(&self) -> bool {
         let host = self.url.host().unwrap_or_default().trim_matches(['[', ']']);
-        let port =
-            self.url.port_u16().unwrap_or(if self.url.scheme_str() == Some("https") { 443 } else { 80 });
+        let port = port(&self.url);
         let connect = async {
             match self.address {
                 Some(address) => TcpStream::connect(address).await,
@@ -126,28 +123,45 @@ async fn try_until_up(replica: Weak<Replica>) {
     }
 }
 
+/// How replicas are reached.
+#[derive(Debug)]
+pub(crate) struct Ways {
+    pub(crate) tls: Tls,
+    pub(crate) timeouts: Timeouts,
+    pub(crate) limits: Limits,
+}
+
+impl Ways {
+    fn to(&self, url: &Uri, address: Option<SocketAddr>) -> Arc<dyn Transport> {
+        let Self { tls, timeouts, limits } = self;
+        match (is_secure(url), address) {
+            (true, Some(address)) => Arc::new(Http::pinned_and_secured(address, tls, timeouts, limits)),
+            (true, None) => Arc::new(Http::secured(tls, timeouts, limits)),
+            (false, Some(address)) => Arc::new(Http::pinned(address, timeouts, limits)),
+            (false, None) => Arc::new(Http::new(timeouts, limits)),
+        }
+    }
+}
+
 /// All replicas.
 #[derive(Debug)]
 pub(crate) struct Replicas {
     urls: Vec<Uri>,
-    timeouts: Timeouts,
-    limits: Limits,
+    ways: Ways,
     list: RwLock<Vec<Arc<Replica>>>,
 }
 
 impl Replicas {
-    pub(crate) async fn start(
-        urls: Vec<Uri>,
-        timeouts: Timeouts,
-        limits: Limits,
-    ) -> Result<Arc<Self>, StartError> {
+    pub(crate) async fn start(urls: Vec<Uri>, ways: Ways) -> Result<Arc<Self>, StartError> {
         if urls.is_empty() {
             return Err(StartError::NoAddress);
         }
-        if let Some(bad) = urls.iter().find(|url| url.host().is_none() || url.scheme_str() != Some("http")) {
+        let is_known =
+            |url: &&Uri| url.host().is_some() && (is_secure(url) || url.scheme_str() == Some("http"));
+        if let Some(bad) = urls.iter().find(|url| !is_known(url)) {
             return Err(StartError::BadAddress(bad.to_string()));
         }
-        let replicas = Arc::new(Self { urls, timeouts, limits, list: RwLock::default() });
+        let replicas = Arc::new(Self { urls, ways, list: RwLock::default() });
         replicas.look_up().await;
         tokio::spawn(look_up_again(Arc::downgrade(&replicas)));
         Ok(replicas)
@@ -197,7 +211,7 @@ impl Replicas {
             list.iter().find(|replica| replica.url == *url && replica.address == address).cloned()
         };
         let fresh = fresh.into_iter().map(|(url, address)| {
-            known(url, address).unwrap_or_else(|| Replica::new(url, address, &self.timeouts, &self.limits))
+            known(url, address).unwrap_or_else(|| Replica::new(url, address, &self.ways))
         });
         *list = fresh.collect();
     }
@@ -216,14 +230,21 @@ async fn addresses(url: &Uri) -> Vec<SocketAddr> {
     if host.starts_with('[') || host.parse::<std::net::Ipv4Addr>().is_ok() {
         return Vec::new();
     }
-    let port = url.port_u16().unwrap_or(80);
-    match tokio::net::lookup_host((host, port)).await {
+    match tokio::net::lookup_host((host, port(url))).await {
         Ok(found) => one_family(found.take(MAX_ADDRESSES).collect()),
         Err(error) => {
             tracing::warn!(host, %error, "the name of a server cannot be looked up");
             Vec::new()
         }
     }
+}
+
+fn is_secure(url: &Uri) -> bool {
+    url.scheme_str() == Some("https")
+}
+
+fn port(url: &Uri) -> u16 {
+    url.port_u16().unwrap_or(if is_secure(url) { 443 } else { 80 })
 }
 
 /// A machine may be listed once for IPv4 and once for IPv6: only the family that is named first counts.
@@ -242,7 +263,8 @@ mod tests {
 
     async fn replicas(urls: &[&str]) -> Arc<Replicas> {
         let urls = urls.iter().map(|url| url.parse().unwrap()).collect();
-        Replicas::start(urls, Timeouts::default(), Limits::default()).await.unwrap()
+        let (timeouts, limits) = (Timeouts::default(), Limits::default());
+        Replicas::start(urls, Ways { tls: Tls::public(), timeouts, limits }).await.unwrap()
     }
 
     #[tokio::test]

@@ -10,17 +10,18 @@ use steadfast_client::Config as ClientConfig;
 use steadfast_engine::backend::BoxFuture;
 use steadfast_engine::{
     Answer, Backend, CallHandle, Entropy, ExchangeHandle, Facts, Incoming, SessionHandle, SessionId,
-    SystemEntropy, Welcome,
+    SystemEntropy, Unwelcome, Welcome,
 };
 use steadfast_wire::rpc::ErrorObject;
 
 use crate::call::{self, is_safe_by};
 use crate::config::{Config, Credential, Server};
+use crate::errors::of_opening;
 use crate::link::{Lane, Link};
 use crate::record::Record;
-use crate::replicas::{ReplicaStatus, Replicas};
+use crate::replicas::{ReplicaStatus, Replicas, Ways};
 use crate::seat::Servers;
-use crate::stateless::{Forwarder, of_connecting};
+use crate::stateless::Forwarder;
 use crate::stdio::Programs;
 use crate::tools::Tools;
 
@@ -39,7 +40,7 @@ pub struct Upstream {
 pub enum StartError {
     #[error("there is no address")]
     NoAddress,
-    #[error("{0} is not the address of a server: write http://HOST:PORT/PATH")]
+    #[error("{0} is not the address of a server: write http://HOST:PORT/PATH, or https")]
     BadAddress(String),
 }
 
@@ -89,7 +90,8 @@ impl Upstream {
         let (servers, mut client) = match &config.server {
             Server::Http { replicas, headers } => {
                 let first = replicas.first().cloned().ok_or(StartError::NoAddress)?;
-                let replicas = Replicas::start(replicas.clone(), config.timeouts, config.limits).await?;
+                let ways = Ways { tls: config.tls.clone(), timeouts: config.timeouts, limits: config.limits };
+                let replicas = Replicas::start(replicas.clone(), ways).await?;
                 let mut client = ClientConfig::new(first);
                 client.headers = headers.clone();
                 (Servers::Http(replicas), client)
@@ -154,12 +156,13 @@ impl Upstream {
 }
 
 impl Backend for Upstream {
-    fn initialize(&self, facts: Arc<Facts>, request: Incoming) -> BoxFuture<Result<Welcome, ErrorObject>> {
+    fn initialize(&self, facts: Arc<Facts>, request: Incoming) -> BoxFuture<Result<Welcome, Unwelcome>> {
         let link = Link::new(&self.shared, Arc::clone(&facts), &request);
         let links = Arc::clone(&self.links);
         Box::pin(async move {
             let seat = link.sit_anywhere(0, Vec::new()).await;
-            let seat = link.lanes[0].sit(seat.map_err(|error| of_connecting(&error))?);
+            let forwarded = matches!(link.shared.config.credential, Credential::Forwarded);
+            let seat = link.lanes[0].sit(seat.map_err(|error| of_opening(&error, forwarded))?);
             let (result, revision) = (seat.client.server(), seat.client.revision());
             links.lock().insert(facts.id, link);
             Ok(Welcome { result, revision })

@@ -7,7 +7,7 @@ use super::repo::Repo;
 
 /// The folders in `crates/`, each of which may depend on those before it only.
 const LAYERS: &[&str] =
-    &["wire", "session", "store", "engine", "http", "steadfast", "client", "upstream", "gateway"];
+    &["wire", "session", "store", "engine", "http", "steadfast", "client", "auth", "upstream", "gateway"];
 
 /// The layers that do no IO, read no clock, draw no entropy and know nothing of tasks.
 const PURE: &[&str] = &["wire", "session"];

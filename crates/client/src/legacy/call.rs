@@ -34,7 +34,7 @@ pub(crate) async fn call(
         match Incoming::read(response, &shared.link.limits).await? {
             Incoming::Whole(body) => return run.whole(&body).await,
             Incoming::Stream(stream) => return run.follow(stream).await,
-            Incoming::Refusal { status, body } => {
+            Incoming::Refusal { status, body, challenge } => {
                 let list = shared.link.messages(&body, session.revision).unwrap_or_default();
                 let answer = list.iter().find_map(|message| message.answer_to(&job.id));
                 let unknown_method =
@@ -42,7 +42,7 @@ pub(crate) async fn call(
                 match answer {
                     _ if session.is_lost(status) && !unknown_method => {}
                     Some(answer) => return Ok(answer),
-                    None => return Err(Error::Refused { status: status.as_u16(), body }),
+                    None => return Err(Error::Refused { status: status.as_u16(), body, challenge }),
                 }
             }
         }

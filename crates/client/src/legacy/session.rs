@@ -166,8 +166,12 @@ pub(crate) async fn initialize(link: &Link, offer: Revision, generation: u64) ->
     let (headers, reply) = link.request(&id, offer, HeaderMap::new(), text).await?;
     let server = match reply {
         Reply::Answer(Answer::Result(server)) => server,
-        Reply::Answer(Answer::Error(error)) => return Err(Error::Refused { status: 200, body: error }),
-        Reply::Refusal { status, body, .. } => return Err(Error::Refused { status, body }),
+        Reply::Answer(Answer::Error(error)) => {
+            return Err(Error::Refused { status: 200, body: error, challenge: None });
+        }
+        Reply::Refusal { status, body, challenge, .. } => {
+            return Err(Error::Refused { status, body, challenge });
+        }
     };
     let version = std::str::from_utf8(&server).ok().and_then(|text| Members::parse(text).ok());
     let version = version.and_then(|members| members.text("protocolVersion"));
@@ -181,7 +185,9 @@ pub(crate) async fn initialize(link: &Link, offer: Revision, generation: u64) ->
     let session = Session { id, revision, generation, server };
     let initialized = message::notification("notifications/initialized", None);
     match link.control(session.headers(), initialized).await? {
-        (_, Incoming::Refusal { status, body }) => Err(Error::Refused { status: status.as_u16(), body }),
+        (_, Incoming::Refusal { status, body, challenge }) => {
+            Err(Error::Refused { status: status.as_u16(), body, challenge })
+        }
         _ => Ok(session),
     }
 }
@@ -205,8 +211,8 @@ pub(crate) async fn notify(
                 }
                 session = sessions.renew(shared, &session).await?;
             }
-            (_, Incoming::Refusal { status, body }) => {
-                return Err(Error::Refused { status: status.as_u16(), body });
+            (_, Incoming::Refusal { status, body, challenge }) => {
+                return Err(Error::Refused { status: status.as_u16(), body, challenge });
             }
             _ => return Ok(()),
         }
@@ -221,7 +227,9 @@ pub(crate) async fn close(shared: &Shared, session: &Session) -> Result<(), Erro
     let response = shared.link.delete(session.headers()).await?;
     match Incoming::read(response, &shared.link.limits).await? {
         Incoming::Refusal { status: StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, .. } => Ok(()),
-        Incoming::Refusal { status, body } => Err(Error::Refused { status: status.as_u16(), body }),
+        Incoming::Refusal { status, body, challenge } => {
+            Err(Error::Refused { status: status.as_u16(), body, challenge })
+        }
         Incoming::Whole(_) | Incoming::Stream(_) => Ok(()),
     }
 }

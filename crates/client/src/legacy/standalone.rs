@@ -101,8 +101,8 @@ async fn open(shared: &Shared, session: &Session, position: &Position) -> Result
         Incoming::Refusal { status, .. } if last.is_some() && status == StatusCode::BAD_REQUEST => {
             Err(Refusal::Unknown)
         }
-        Incoming::Refusal { status, body } => {
-            Err(Refusal::Failed(Error::Refused { status: status.as_u16(), body }))
+        Incoming::Refusal { status, body, challenge } => {
+            Err(Refusal::Failed(Error::Refused { status: status.as_u16(), body, challenge }))
         }
         Incoming::Whole(_) => Err(Refusal::Failed(Error::BadAnswer("it is no stream".to_owned()))),
     }

@@ -61,7 +61,9 @@ pub(crate) async fn notify(shared: &Shared, method: &str, params: Option<Members
     let headers = head::headers(method, &params, &[])?;
     let text = message::notification(method, Some(&params.to_string()));
     match shared.link.control(headers, text).await? {
-        (_, Incoming::Refusal { status, body }) => Err(Error::Refused { status: status.as_u16(), body }),
+        (_, Incoming::Refusal { status, body, challenge }) => {
+            Err(Error::Refused { status: status.as_u16(), body, challenge })
+        }
         _ => Ok(()),
     }
 }
@@ -132,10 +134,10 @@ impl Run<'_> {
         match Incoming::read(response, &link.limits).await? {
             Incoming::Whole(body) => self.messages(id, &body).await?.ok_or_else(no_answer),
             Incoming::Stream(stream) => self.follow(id, stream).await,
-            Incoming::Refusal { status, body } => {
+            Incoming::Refusal { status, body, challenge } => {
                 let list = link.messages(&body, Revision::V2026_07_28).unwrap_or_default();
                 let answer = list.iter().find_map(|message| message.refusal_of(id));
-                answer.ok_or(Error::Refused { status: status.as_u16(), body })
+                answer.ok_or(Error::Refused { status: status.as_u16(), body, challenge })
             }
         }
     }

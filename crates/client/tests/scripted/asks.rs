@@ -265,7 +265,7 @@ async fn an_answer_that_is_refused_is_told_and_not_repeated() {
     let client = connect(config(&server), owner.clone()).await;
     value(call(&client, "t").await);
     owner.until("the event", |owner| !owner.events().is_empty()).await;
-    let error = Error::Refused { status: 500, body: Bytes::new() };
+    let error = Error::Refused { status: 500, body: Bytes::new(), challenge: None };
     assert_eq!(owner.events(), [Event::AnswerLost { ask: 0.into(), error }]);
     assert_eq!(server.count(Request::is_answer), 1);
 }

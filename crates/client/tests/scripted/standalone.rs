@@ -83,7 +83,10 @@ async fn a_gap_is_told() {
 async fn it_is_given_up_after_so_many_failures_and_that_is_told() {
     let (server, owner, _client) = hold(vec![Reply::status(500)]).await;
     owner.until("an event", |owner| !owner.events().is_empty()).await;
-    assert_eq!(owner.events(), [Event::StandaloneLost(Error::Refused { status: 500, body: "".into() })]);
+    assert_eq!(
+        owner.events(),
+        [Event::StandaloneLost(Error::Refused { status: 500, body: "".into(), challenge: None })]
+    );
     assert_eq!(gets(&server).len(), 4);
 }
 

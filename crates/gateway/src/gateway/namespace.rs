@@ -41,9 +41,9 @@ impl Namespace {
         match auth {
             Auth::None => {
                 let everybody = namespace.principal("");
-                Arc::new(move |_| Ok(everybody.clone()))
+                Arc::new(move |_: &Parts| Ok::<_, Denied>(everybody.clone()))
             }
-            Auth::Forward => Arc::new(move |parts| namespace.holder(parts)),
+            Auth::Forward => Arc::new(move |parts: &Parts| namespace.holder(parts)),
         }
     }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use prometheus_client::metrics::histogram::Histogram;
 use steadfast_engine::backend::BoxFuture;
 use steadfast_engine::{
-    Answer, Backend, CallHandle, ExchangeHandle, Facts, Incoming, SessionHandle, Welcome,
+    Answer, Backend, CallHandle, ExchangeHandle, Facts, Incoming, SessionHandle, Unwelcome, Welcome,
 };
 use steadfast_upstream::Upstream;
 use steadfast_wire::rpc::ErrorObject;
@@ -40,7 +40,7 @@ impl Swap {
 }
 
 impl Backend for Swap {
-    fn initialize(&self, facts: Arc<Facts>, request: Incoming) -> BoxFuture<Result<Welcome, ErrorObject>> {
+    fn initialize(&self, facts: Arc<Facts>, request: Incoming) -> BoxFuture<Result<Welcome, Unwelcome>> {
         self.current().initialize(facts, request)
     }
 

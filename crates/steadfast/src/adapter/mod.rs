@@ -26,7 +26,7 @@ use rmcp::service::{Peer, RequestContext, RoleServer, RunningService, Service};
 use rmcp::{ErrorData, ServerHandler};
 use steadfast_engine::backend::BoxFuture;
 use steadfast_engine::{
-    Answer, Backend, CallHandle, ExchangeHandle, Facts, Incoming, SessionHandle, Welcome,
+    Answer, Backend, CallHandle, ExchangeHandle, Facts, Incoming, SessionHandle, Unwelcome, Welcome,
 };
 use steadfast_wire::rpc::{self, ErrorObject};
 use steadfast_wire::{RequestId, Revision};
@@ -121,7 +121,7 @@ impl<H> HandlerBackend<H> {
 }
 
 impl<H: ServerHandler> Backend for HandlerBackend<H> {
-    fn initialize(&self, facts: Arc<Facts>, request: Incoming) -> BoxFuture<Result<Welcome, ErrorObject>> {
+    fn initialize(&self, facts: Arc<Facts>, request: Incoming) -> BoxFuture<Result<Welcome, Unwelcome>> {
         let values = Arc::clone(&self.values);
         Box::pin(async move {
             let handler = values.get(facts.id);
@@ -129,7 +129,7 @@ impl<H: ServerHandler> Backend for HandlerBackend<H> {
             if answer.is_err() {
                 values.close(facts.id);
             }
-            answer
+            Ok(answer?)
         })
     }
 

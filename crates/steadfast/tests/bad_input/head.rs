@@ -194,6 +194,22 @@ fn once() -> Vec<Row> {
             -32600,
             "credentials",
         ),
+        post("a scope is missing").set("authorization", "Bearer weak").refused(403, -32600, "credentials"),
+        get("GET, and a scope is missing").set("authorization", "Bearer weak").refused(
+            403,
+            -32600,
+            "credentials",
+        ),
+        post("nobody can tell who it is").set("authorization", "Bearer early").body("{").refused(
+            503,
+            -32603,
+            "Try again later",
+        ),
+        delete("nobody can tell who deletes").set("authorization", "Bearer early").refused(
+            503,
+            -32603,
+            "Try again later",
+        ),
     ]
 }
 

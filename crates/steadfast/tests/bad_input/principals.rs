@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::json;
-use steadfast::{Denied, Principal};
+use steadfast::{Denied, Identified, Identify, Principal};
 
 use super::world::{open_as, principal};
 use crate::on_every_store;
@@ -124,4 +124,41 @@ async fn credentials_come_first(backing: Backing) {
     assert_eq!(requests(&host, &session, "", "good")[0].send().await.status, 200);
 }
 
-on_every_store!(foreign_is_unknown, credentials_come_first);
+/// A client is told what would help: more scopes, or patience.
+async fn refusals_say_what_helps(backing: Backing) {
+    let host = Host::start(backing, |builder| builder.principal(principal)).await;
+    let session = open_as(&host, "alice").await;
+    for request in requests(&host, &session, "", "weak") {
+        assert_eq!(request.send().await.header("www-authenticate"), Some(super::world::WEAK));
+    }
+    for request in requests(&host, &session, "", "early") {
+        let reply = request.send().await;
+        assert_eq!((reply.status, reply.header("retry-after")), (503, Some("3")));
+    }
+}
+
+/// Whoever has to ask elsewhere who it is may take its time, and the answer is the same.
+async fn principals_may_come_late(backing: Backing) {
+    struct Late;
+    impl Identify for Late {
+        fn identify(&self, parts: &::http::request::Parts) -> Identified {
+            let known = principal(parts);
+            Identified::Pending(Box::pin(async move {
+                tokio::task::yield_now().await;
+                known
+            }))
+        }
+    }
+    let host = Host::start(backing, |builder| builder.identify(Late)).await;
+    let session = open_as(&host, "alice").await;
+    assert_eq!(requests(&host, &session, "", "alice")[0].send().await.status, 200);
+    assert_eq!(requests(&host, &session, "", "bob")[0].send().await.status, 404);
+    assert_eq!(requests(&host, &session, "", "expired")[0].send().await.status, 401);
+}
+
+on_every_store!(
+    foreign_is_unknown,
+    credentials_come_first,
+    refusals_say_what_helps,
+    principals_may_come_late
+);

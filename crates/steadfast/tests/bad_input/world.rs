@@ -243,6 +243,9 @@ async fn ask(session: &Session, id: &str) -> Stream {
     session.tool(id, "ask", json!({"method": "roots/list"})).stream().await
 }
 
+/// What a token that is too weak is told.
+pub(crate) const WEAK: &str = r#"Bearer error="insufficient_scope", scope="more""#;
+
 /// Who is calling: whoever the token says. Some tokens are not good.
 pub(crate) fn principal(parts: &::http::request::Parts) -> Result<Principal, Denied> {
     let token = parts.headers.get("authorization").and_then(|value| value.to_str().ok());
@@ -250,6 +253,8 @@ pub(crate) fn principal(parts: &::http::request::Parts) -> Result<Principal, Den
         None => Ok(Principal::anonymous()),
         Some("expired") => Err(Denied::Unauthenticated { challenge: "Bearer".into() }),
         Some("mallory") => Err(Denied::Forbidden),
+        Some("weak") => Err(Denied::InsufficientScope { challenge: WEAK.into() }),
+        Some("early") => Err(Denied::Unavailable { retry_after: std::time::Duration::from_millis(2001) }),
         Some(name) => Ok(Principal::new(name)),
     }
 }

@@ -208,12 +208,15 @@ mod tests {
         assert_eq!((told.code, told.data.as_deref()), (-32602, Some(r#"{"supported":["2026-07-28"]}"#)));
         assert!(told.message.contains("speaks 2026-07-28"), "{}", told.message);
         let body = br#"{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"it exited","data":{"reason":"r"}}}"#;
-        let told = of_connecting(&Error::Refused { status: 503, body: body[..].into() });
+        let told = of_connecting(&Error::Refused { status: 503, body: body[..].into(), challenge: None });
         assert_eq!(told.message, "The server behind this gateway refused: it exited");
         assert_eq!((told.code, told.data.as_deref()), (-32603, Some(r#"{"reason":"r"}"#)));
         let reason = |error: &Error| of_connecting(error).data.unwrap_or_default();
         assert!(reason(&Error::Connect("x".to_owned())).contains("upstream_unavailable"));
-        assert!(reason(&Error::Refused { status: 401, body: b"no"[..].into() }).contains("upstream_refused"));
+        assert!(
+            reason(&Error::Refused { status: 401, body: b"no"[..].into(), challenge: None })
+                .contains("upstream_refused")
+        );
         assert!(reason(&Error::BadAnswer("x".to_owned())).contains("upstream_bad_answer"));
         assert!(reason(&Error::OldTransport).contains("upstream_unsupported"));
     }

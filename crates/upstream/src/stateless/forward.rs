@@ -89,7 +89,7 @@ impl Run<'_> {
         match Received::read(response, self.limits).await {
             Ok(Received::Whole(body)) => self.whole(&body),
             Ok(Received::Stream(stream)) => self.follow(stream).await,
-            Ok(Received::Refusal { status, body }) => {
+            Ok(Received::Refusal { status, body, .. }) => {
                 let message = std::str::from_utf8(&body).ok().and_then(|text| Message::parse(text).ok());
                 let error = message.as_ref().and_then(error_in);
                 let ours = message.as_ref().and_then(Message::id) == Some(&RequestId::Number(self.own));

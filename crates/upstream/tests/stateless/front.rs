@@ -12,7 +12,7 @@ use steadfast_client::{Client, Era, Limits, Owner, Timeouts};
 use steadfast_engine::backend::BoxFuture;
 use steadfast_engine::{
     Answer, Backend, CallHandle, Engine, ExchangeHandle, Facts, Incoming, Options, Rules, SessionHandle,
-    SystemClock, SystemEntropy, Welcome,
+    SystemClock, SystemEntropy, Unwelcome, Welcome,
 };
 use steadfast_http::{Endpoint, listen};
 use steadfast_store::MemoryStore;
@@ -36,8 +36,8 @@ impl Backend for Passing {
 
     fn closed(&self, _facts: &Arc<Facts>) {}
 
-    fn initialize(&self, _: Arc<Facts>, _: Incoming) -> BoxFuture<Result<Welcome, ErrorObject>> {
-        Box::pin(async { Err(ErrorObject::new(-32603, "no sessions here")) })
+    fn initialize(&self, _: Arc<Facts>, _: Incoming) -> BoxFuture<Result<Welcome, Unwelcome>> {
+        Box::pin(async { Err(ErrorObject::new(-32603, "no sessions here").into()) })
     }
 
     fn call(&self, _: CallHandle, _: Incoming) -> BoxFuture<Result<Bytes, ErrorObject>> {

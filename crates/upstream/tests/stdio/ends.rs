@@ -11,7 +11,7 @@ use super::support::*;
 async fn refusal(stdio: Stdio) -> (u16, Value) {
     let programs = programs(stdio);
     match connect(programs.child("alone"), config(), ()).await {
-        Err(Error::Refused { status, body }) => (status, serde_json::from_slice(&body).expect("JSON")),
+        Err(Error::Refused { status, body, .. }) => (status, serde_json::from_slice(&body).expect("JSON")),
         other => panic!("not refused: {other:?}"),
     }
 }

@@ -91,7 +91,7 @@ async fn there_are_no_more_processes_than_allowed() {
     let programs = programs(Stdio { processes: 1, ..stdio("good") });
     let first = connect(programs.child("first"), config(), ()).await.unwrap();
     match connect(programs.child("second"), config(), ()).await {
-        Err(Error::Refused { status: 503, body }) => {
+        Err(Error::Refused { status: 503, body, .. }) => {
             assert!(String::from_utf8_lossy(&body).contains("1 programs run already"), "{body:?}");
         }
         other => panic!("not refused: {other:?}"),

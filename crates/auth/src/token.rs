@@ -1,0 +1,78 @@
+//! The outside of a token (RFC 7515, compact form): what it claims about itself, before anything of it is believed.
+
+use std::str;
+
+use data_encoding::BASE64URL_NOPAD;
+use http::header::AUTHORIZATION;
+use http::request::Parts;
+use serde::Deserialize;
+
+use crate::algorithm::Algorithm;
+use crate::claims::TokenError;
+
+/// The token of a request: `None` if it has none of ours, and shows perhaps something else.
+pub(crate) fn of_request(parts: &Parts, max_bytes: usize) -> Result<Option<&str>, TokenError> {
+    let mut shown = parts.headers.get_all(AUTHORIZATION).iter();
+    let value = match (shown.next(), shown.next()) {
+        (None, _) => return Ok(None),
+        (Some(value), None) => value,
+        (Some(_), Some(_)) => return Err(TokenError::Several),
+    };
+    // Nothing of it has to be read to know that it is none.
+    let Some((scheme, rest)) = value.as_bytes().split_at_checked("Bearer ".len()) else { return Ok(None) };
+    if !scheme.eq_ignore_ascii_case(b"Bearer ") {
+        return Ok(None);
+    }
+    if rest.len() > max_bytes {
+        return Err(TokenError::TooLong { max_bytes });
+    }
+    let token = str::from_utf8(rest).map_err(|_| TokenError::Malformed)?.trim_matches(' ');
+    if token.is_empty() { Err(TokenError::Malformed) } else { Ok(Some(token)) }
+}
+
+/// A token in its parts.
+#[derive(Debug)]
+pub(crate) struct Token<'a> {
+    pub(crate) algorithm: Algorithm,
+    pub(crate) key_id: Option<String>,
+    /// What is signed.
+    pub(crate) signed: &'a str,
+    pub(crate) signature: Vec<u8>,
+    /// What it says, as JSON text. To be read after the signature is found to be good.
+    pub(crate) claims: Vec<u8>,
+}
+
+impl<'a> Token<'a> {
+    pub(crate) fn parse(text: &'a str) -> Result<Self, TokenError> {
+        #[derive(Deserialize)]
+        struct Header {
+            alg: String,
+            kid: Option<String>,
+            typ: Option<String>,
+            crit: Option<serde::de::IgnoredAny>,
+        }
+        let (signed, signature) = text.rsplit_once('.').ok_or(TokenError::Malformed)?;
+        let (header, claims) = signed.split_once('.').ok_or(TokenError::Malformed)?;
+        let header: Header = serde_json::from_slice(&decode(header)?).map_err(|_| TokenError::Malformed)?;
+        if header.crit.is_some() {
+            return Err(TokenError::Critical);
+        }
+        if header.typ.is_some_and(|kind| !is_access_token(&kind)) {
+            return Err(TokenError::OtherKind);
+        }
+        let algorithm = header.alg.parse().map_err(|_| TokenError::Algorithm)?;
+        let (signature, claims) = (decode(signature)?, decode(claims)?);
+        Ok(Self { algorithm, key_id: header.kid, signed, signature, claims })
+    }
+}
+
+/// Tokens for other purposes may be signed by the same keys.
+fn is_access_token(kind: &str) -> bool {
+    let kind = kind.to_ascii_lowercase();
+    matches!(kind.strip_prefix("application/").unwrap_or(&kind), "jwt" | "at+jwt")
+}
+
+/// A dot in it is no letter of base64, so a token with more than three parts ends here.
+fn decode(part: &str) -> Result<Vec<u8>, TokenError> {
+    BASE64URL_NOPAD.decode(part.as_bytes()).map_err(|_| TokenError::Malformed)
+}

@@ -1,0 +1,9 @@
+//! Tokens, good and hostile, and the keys that tell them apart, from publishers good and hostile.
+
+mod support;
+
+mod jwt {
+    mod keys;
+    mod tokens;
+    mod vectors;
+}

@@ -1,0 +1,253 @@
+//! Servers that are spoken to over TLS: whom to believe, and the connections.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use std::{fmt, io};
+
+use http::Uri;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::client::legacy::connect::dns::GaiResolver;
+use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use hyper_util::rt::TokioIo;
+use rustls::client::WantsClientCert;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tower_service::Service;
+
+use super::{Http, Pinned, set_up};
+use crate::config::{Limits, Timeouts};
+use crate::owner::Boxed;
+
+/// Which servers are believed to be who they say, and who we say we are. Cheap to clone.
+#[derive(Clone)]
+pub struct Tls(Arc<ClientConfig>);
+
+/// The files that say so, in PEM.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The authorities to believe, and no others. Without it: those that Mozilla's browsers believe.
+    pub ca: Option<PathBuf>,
+    /// What servers that ask for it are shown.
+    pub identity: Option<Identity>,
+}
+
+/// A certificate of our own, with what leads to its authority, and its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    pub certificates: PathBuf,
+    pub key: PathBuf,
+}
+
+/// Why files cannot be used: whoever wrote them is to blame.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TlsError {
+    #[error("{} cannot be read: {why}", file.display())]
+    Unreadable { file: PathBuf, why: String },
+    #[error("{} has no certificate in PEM", .0.display())]
+    NoCertificate(PathBuf),
+    #[error("{} has no private key in PEM", .0.display())]
+    NoKey(PathBuf),
+    #[error("{} cannot be used: {why}", file.display())]
+    Unusable { file: PathBuf, why: String },
+}
+
+impl Tls {
+    /// Believes the authorities that Mozilla's browsers believe. They are part of this library, so that the same binary
+    /// believes the same wherever it runs.
+    pub fn public() -> Self {
+        let roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
+        Self::finish(believing(roots).with_no_client_auth())
+    }
+
+    /// Reads files. They are read once: a change needs another.
+    pub fn load(files: &TlsFiles) -> Result<Self, TlsError> {
+        let roots = match &files.ca {
+            Some(file) => authorities(file)?,
+            None => RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() },
+        };
+        let builder = believing(roots);
+        let Some(Identity { certificates, key }) = &files.identity else {
+            return Ok(Self::finish(builder.with_no_client_auth()));
+        };
+        let chain = certificates_in(certificates)?;
+        let secret = PrivateKeyDer::from_pem_slice(&read(key)?).map_err(|_| TlsError::NoKey(key.clone()))?;
+        let config = builder
+            .with_client_auth_cert(chain, secret)
+            .map_err(|error| TlsError::Unusable { file: key.clone(), why: error.to_string() })?;
+        Ok(Self::finish(config))
+    }
+
+    fn finish(mut config: ClientConfig) -> Self {
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Self(Arc::new(config))
+    }
+}
+
+impl Default for Tls {
+    fn default() -> Self {
+        Self::public()
+    }
+}
+
+/// Leaves out everything: there is a key in it.
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").finish_non_exhaustive()
+    }
+}
+
+fn believing(roots: RootCertStore) -> ConfigBuilder<ClientConfig, WantsClientCert> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    // The default versions are those that every provider has.
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    builder.expect("ring has the ciphers of TLS 1.2 and 1.3").with_root_certificates(roots)
+}
+
+fn authorities(file: &Path) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates_in(file)? {
+        roots.add(certificate).map_err(|error| TlsError::Unusable {
+            file: file.to_owned(),
+            why: format!("a certificate is no authority: {error}"),
+        })?;
+    }
+    Ok(roots)
+}
+
+fn certificates_in(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let list: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(file)?).collect();
+    match list {
+        Ok(list) if !list.is_empty() => Ok(list),
+        _ => Err(TlsError::NoCertificate(file.to_owned())),
+    }
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, TlsError> {
+    let unreadable =
+        |error: io::Error| TlsError::Unreadable { file: file.to_owned(), why: error.to_string() };
+    std::fs::read(file).map_err(unreadable)
+}
+
+impl Http<Secured<GaiResolver>> {
+    /// TLS over TCP, to servers with an `https` address only.
+    pub fn secured(tls: &Tls, timeouts: &Timeouts, limits: &Limits) -> Self {
+        Self::over(Secured::new(HttpConnector::new(), tls, timeouts.connect), limits)
+    }
+}
+
+impl Http<Secured<Pinned>> {
+    /// TLS over TCP to this very address. The server there still has to prove the name that requests have.
+    pub fn pinned_and_secured(address: SocketAddr, tls: &Tls, timeouts: &Timeouts, limits: &Limits) -> Self {
+        let connector = HttpConnector::new_with_resolver(Pinned(address));
+        Self::over(Secured::new(connector, tls, timeouts.connect), limits)
+    }
+}
+
+/// Makes connections that are encrypted, and none that are not.
+#[derive(Clone)]
+pub struct Secured<R> {
+    tcp: HttpConnector<R>,
+    tls: TlsConnector,
+    /// For the connection and the handshake together.
+    timeout: Duration,
+}
+
+impl<R> Secured<R> {
+    fn new(tcp: HttpConnector<R>, tls: &Tls, timeout: Duration) -> Self {
+        let mut tcp = set_up(tcp, timeout);
+        tcp.enforce_http(false);
+        Self { tcp, tls: TlsConnector::from(Arc::clone(&tls.0)), timeout }
+    }
+}
+
+impl<R> fmt::Debug for Secured<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Secured").field("timeout", &self.timeout).finish_non_exhaustive()
+    }
+}
+
+impl<R> Service<Uri> for Secured<R>
+where
+    HttpConnector<R>: Service<Uri, Response = TokioIo<TcpStream>> + Clone,
+    <HttpConnector<R> as Service<Uri>>::Error: std::error::Error + Send + Sync + 'static,
+    <HttpConnector<R> as Service<Uri>>::Future: Send + 'static,
+{
+    type Response = SecureStream;
+    type Error = io::Error;
+    type Future = Boxed<'static, Result<SecureStream, io::Error>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), io::Error>> {
+        self.tcp.poll_ready(context).map_err(io::Error::other)
+    }
+
+    fn call(&mut self, server: Uri) -> Self::Future {
+        let name = match server_name(&server) {
+            Ok(name) => name,
+            Err(error) => return Box::pin(std::future::ready(Err(error))),
+        };
+        let (tcp, tls, timeout) = (self.tcp.call(server), self.tls.clone(), self.timeout);
+        let connecting = async move {
+            let tcp = tcp.await.map_err(io::Error::other)?;
+            Ok(SecureStream(TokioIo::new(tls.connect(name, tcp.into_inner()).await?)))
+        };
+        Box::pin(async move {
+            let late = || io::Error::new(io::ErrorKind::TimedOut, "no TLS connection in time");
+            tokio::time::timeout(timeout, connecting).await.unwrap_or_else(|_| Err(late()))
+        })
+    }
+}
+
+/// The name that the server has to prove.
+fn server_name(server: &Uri) -> io::Result<ServerName<'static>> {
+    if server.scheme_str() != Some("https") {
+        return Err(io::Error::other(format!("{server} is not an https address")));
+    }
+    let host = server.host().unwrap_or_default().trim_matches(['[', ']']);
+    ServerName::try_from(host.to_owned()).map_err(io::Error::other)
+}
+
+/// An encrypted connection.
+#[derive(Debug)]
+pub struct SecureStream(TokioIo<TlsStream<TcpStream>>);
+
+impl Connection for SecureStream {
+    fn connected(&self) -> Connected {
+        self.0.inner().get_ref().0.connected()
+    }
+}
+
+impl Read for SecureStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, buffer)
+    }
+}
+
+impl Write for SecureStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
+}
