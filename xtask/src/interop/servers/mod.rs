@@ -24,6 +24,8 @@ use report::{Report, Row, Verdict};
 const DRIVER: &str = "steadfast-interop-driver";
 /// For one step; the driver gives up sooner.
 const STEP_LIMIT: Duration = Duration::from_secs(90);
+/// How long the driver may take to end after its last step.
+const END_LIMIT: Duration = Duration::from_secs(10);
 
 /// One side of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +122,11 @@ fn play(
         )?;
         out.flush()?;
         row.set(step, side, verdict);
+    }
+    // It has servers of its own to end.
+    let ending = now();
+    while child.try_wait()?.is_none() && ending.elapsed() < END_LIMIT {
+        thread::sleep(Duration::from_millis(20));
     }
     // Over already, or overdue.
     let _ = child.kill();
