@@ -1,7 +1,7 @@
 //! One server's address, who we are to it, and how long its answers may take.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -22,7 +22,7 @@ pub(crate) struct Link {
     transport: Arc<dyn Transport>,
     url: Uri,
     /// What the owner wants on every request.
-    headers: HeaderMap,
+    headers: RwLock<HeaderMap>,
     /// The JSON texts of what the owner can do and who it is.
     pub(crate) capabilities: String,
     pub(crate) info: String,
@@ -58,7 +58,7 @@ impl Link {
         Ok(Self {
             transport,
             url: config.url.clone(),
-            headers: config.headers.clone(),
+            headers: RwLock::new(config.headers.clone()),
             capabilities: config.capabilities.clone(),
             info: config.info.clone(),
             limits: config.limits,
@@ -66,6 +66,10 @@ impl Link {
             backoff: config.backoff,
             ids: AtomicI64::new(config.first_id),
         })
+    }
+
+    pub(crate) fn set_headers(&self, headers: HeaderMap) {
+        *self.headers.write().unwrap_or_else(PoisonError::into_inner) = headers;
     }
 
     /// An id that no request of this client has had; it also serves as a progress token.
@@ -170,7 +174,7 @@ impl Link {
         let mut request = Request::new(body);
         *request.method_mut() = method;
         *request.uri_mut() = self.url.clone();
-        *request.headers_mut() = self.headers.clone();
+        *request.headers_mut() = self.headers.read().unwrap_or_else(PoisonError::into_inner).clone();
         request.headers_mut().extend(headers);
         self.transport.send(request).await.map_err(|error| match error {
             SendError::Connect(why) => Error::Connect(why),

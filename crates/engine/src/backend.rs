@@ -49,6 +49,12 @@ pub trait Backend: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(())))
     }
 
+    /// This process serves a session that another one opened, and has never seen it before. The request that names it waits.
+    fn restored(&self, session: SessionHandle) -> BoxFuture<()> {
+        let _ = session;
+        Box::pin(std::future::ready(()))
+    }
+
     /// Answers a call with the JSON text of its result.
     fn call(&self, call: CallHandle, request: Incoming) -> BoxFuture<Result<Bytes, ErrorObject>>;
 
