@@ -73,8 +73,7 @@ impl Replica {
     /// Whether it accepts connections.
     pub(crate) async fn answers(&self) -> bool {
         let host = self.url.host().unwrap_or_default().trim_matches(['[', ']']);
-        let port =
-            self.url.port_u16().unwrap_or(if self.url.scheme_str() == Some("https") { 443 } else { 80 });
+        let port = self.url.port_u16().unwrap_or(80);
         let connect = async {
             match self.address {
                 Some(address) => TcpStream::connect(address).await,
@@ -146,6 +145,10 @@ impl Replicas {
         }
         if let Some(bad) = urls.iter().find(|url| url.host().is_none() || url.scheme_str() != Some("http")) {
             return Err(StartError::BadAddress(bad.to_string()));
+        }
+        // Addresses are written to logs.
+        if urls.iter().any(|url| url.authority().is_some_and(|authority| authority.as_str().contains('@'))) {
+            return Err(StartError::SecretInAddress);
         }
         let replicas = Arc::new(Self { urls, timeouts, limits, list: RwLock::default() });
         replicas.look_up().await;
