@@ -1,16 +1,20 @@
 //! Asks: handled side by side up to a bound, answered once each, forgotten when cancelled.
 //!
-//! A reader hands an ask over with [`Asks::accept`] and waits while too many others do. One task takes them in the order
-//! of their arrival and gives each its own as soon as there is room; in strict order there is room for one.
+//! A reader hands an ask over with [`Asks::accept`]. If there is room, the owner has seen it when the reader goes on, so it
+//! keeps its place among the messages of its stream. Those that find no room wait in a queue, from which one task takes them in
+//! the order of their arrival; a reader waits while that is full. In strict order there is room for one.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
 use steadfast_wire::RequestId;
 use steadfast_wire::rpc::{ErrorObject, INTERNAL_ERROR};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -28,7 +32,9 @@ const PINGS: usize = 8;
 /// The asks of one client.
 #[derive(Debug)]
 pub(crate) struct Asks {
-    queue: mpsc::Sender<Waiting>,
+    queue: mpsc::Sender<(Queued, Waiting)>,
+    /// How many are in the queue, or on the way there.
+    queued: Arc<AtomicUsize>,
     /// One permit for each ask that may be handled at a time.
     room: Arc<Semaphore>,
     pings: Arc<Semaphore>,
@@ -45,18 +51,27 @@ impl Asks {
         let room = Arc::new(Semaphore::new(at_once));
         let (queue, waiting) = mpsc::channel(limits.waiting_asks.max(1));
         tokio::spawn(hand_out(waiting, Arc::clone(&room)));
-        Self { queue, room, pings: Arc::new(Semaphore::new(PINGS)), live: Arc::default() }
+        let (queued, pings) = (Arc::default(), Arc::new(Semaphore::new(PINGS)));
+        Self { queue, queued, room, pings, live: Arc::default() }
     }
 
-    /// Takes an ask of a session, waiting while the queue is full. Dropped before that, the ask is forgotten.
+    /// Takes an ask of a session, waiting until the owner has seen it or it is in the queue. Dropped before that, the ask is
+    /// forgotten.
     pub(crate) async fn accept(&self, shared: &Arc<Shared>, session: &Arc<Session>, id: RequestId, ask: Ask) {
         let Some(place) = Place::take(&self.live, session.generation, id) else {
             tracing::warn!(method = ask.method, "the server repeats the id of an ask in flight: ignored");
             return;
         };
         let waiting = Waiting { shared: Arc::clone(shared), session: Arc::clone(session), place, ask };
+        // Whoever waits was there before.
+        if self.queued.load(Ordering::Acquire) == 0
+            && let Ok(permit) = Arc::clone(&self.room).try_acquire_owned()
+        {
+            return waiting.begin(permit).await;
+        }
+        let queued = Queued::one_more(&self.queued);
         // The task that takes them lives as long as this.
-        let _ = self.queue.send(waiting).await;
+        let _ = self.queue.send((queued, waiting)).await;
     }
 
     /// Answers a ping without the owner.
@@ -96,9 +111,27 @@ impl Asks {
 
 /// Has the owner answer, in a task of its own: if the owner panics, that is an answer too.
 pub(crate) async fn answer(owner: Arc<dyn Owner>, ask: Ask) -> Result<Bytes, ErrorObject> {
+    answer_telling(owner, ask, oneshot::channel().0).await
+}
+
+/// The same; `seen` is told, or dropped, when the owner has got hold of the ask.
+async fn answer_telling(
+    owner: Arc<dyn Owner>,
+    ask: Ask,
+    seen: oneshot::Sender<()>,
+) -> Result<Bytes, ErrorObject> {
     // The set aborts its task when it is dropped, unlike the handle of a task.
     let mut work = JoinSet::new();
-    work.spawn(async move { owner.answer(ask).await });
+    work.spawn(async move {
+        let mut answer = owner.answer(ask);
+        let first = poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await;
+        // The reader may have gone.
+        let _ = seen.send(());
+        match first {
+            Poll::Ready(answer) => answer,
+            Poll::Pending => answer.await,
+        }
+    });
     match work.join_next().await {
         Some(Ok(Ok(result))) if serde_json::from_slice::<&RawValue>(&result).is_ok() => Ok(result),
         Some(Ok(Ok(_))) => Err(ErrorObject::new(INTERNAL_ERROR, "the client's answer is not JSON")),
@@ -107,13 +140,28 @@ pub(crate) async fn answer(owner: Arc<dyn Owner>, ask: Ask) -> Result<Bytes, Err
     }
 }
 
-async fn hand_out(mut queue: mpsc::Receiver<Waiting>, room: Arc<Semaphore>) {
-    while let Some(waiting) = queue.recv().await {
+async fn hand_out(mut queue: mpsc::Receiver<(Queued, Waiting)>, room: Arc<Semaphore>) {
+    while let Some((queued, waiting)) = queue.recv().await {
         let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
-        tokio::spawn(async move {
-            waiting.handle().await;
-            drop(permit);
-        });
+        waiting.begin(permit).await;
+        drop(queued);
+    }
+}
+
+/// A place in the queue, or on the way there.
+#[derive(Debug)]
+struct Queued(Arc<AtomicUsize>);
+
+impl Queued {
+    fn one_more(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -127,10 +175,21 @@ struct Waiting {
 }
 
 impl Waiting {
-    async fn handle(self) {
+    /// Has it handled in a task of its own, and waits until the owner has seen it.
+    async fn begin(self, permit: OwnedSemaphorePermit) {
+        let (tell, seen) = oneshot::channel();
+        tokio::spawn(async move {
+            self.handle(tell).await;
+            drop(permit);
+        });
+        // Dropped without a word, it is over.
+        let _ = seen.await;
+    }
+
+    async fn handle(self, seen: oneshot::Sender<()>) {
         let Self { shared, session, place, ask } = self;
         let work = async {
-            let text = match answer(Arc::clone(&shared.owner), ask).await {
+            let text = match answer_telling(Arc::clone(&shared.owner), ask, seen).await {
                 Ok(result) => message::result(place.id(), &result),
                 Err(error) => error.to_message(Some(place.id())).into(),
             };

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::HeaderMap;
 use steadfast_wire::Revision;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::asks::Asks;
@@ -68,6 +69,7 @@ impl Client {
             calls: Arc::new(Semaphore::new(config.limits.calls)),
             closing: CancellationToken::new(),
             progress: Progress::default(),
+            answered: Notify::new(),
             owner: Arc::new(owner),
             link,
             mode,
@@ -109,6 +111,11 @@ impl Client {
             Mode::Session(sessions) => legacy::notify(shared, sessions, method, params.as_ref()).await,
             Mode::Stateless(_) => modern::notify(shared, method, params).await,
         }
+    }
+
+    /// From now on these are sent with every request, in place of those of the configuration.
+    pub fn set_headers(&self, headers: HeaderMap) {
+        self.life.shared.link.set_headers(headers);
     }
 
     /// The revision in use.

@@ -74,6 +74,6 @@ pub use errand::{Errand, Listener};
 pub use error::{Blame, Effect, Error, Wait};
 pub use http::{HeaderMap, Uri};
 pub use message::Answer;
-pub use owner::{Ask, Boxed, Event, Notification, Owner, Repeat};
+pub use owner::{Ask, Boxed, Event, Notification, Owner, Repeat, Succession};
 pub use steadfast_wire::rpc::ErrorObject;
 pub use steadfast_wire::{RequestId, Revision};

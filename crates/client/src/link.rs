@@ -1,7 +1,7 @@
 //! One server's address, who we are to it, and how long its answers may take.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -22,7 +22,7 @@ pub(crate) struct Link {
     transport: Arc<dyn Transport>,
     url: Uri,
     /// What the owner wants on every request.
-    headers: HeaderMap,
+    headers: RwLock<HeaderMap>,
     /// The JSON texts of what the owner can do and who it is.
     pub(crate) capabilities: String,
     pub(crate) info: String,
@@ -59,7 +59,7 @@ impl Link {
         Ok(Self {
             transport,
             url: config.url.clone(),
-            headers: config.headers.clone(),
+            headers: RwLock::new(config.headers.clone()),
             capabilities: config.capabilities.clone(),
             info: config.info.clone(),
             limits: config.limits,
@@ -67,6 +67,10 @@ impl Link {
             backoff: config.backoff,
             ids: AtomicI64::new(config.first_id),
         })
+    }
+
+    pub(crate) fn set_headers(&self, headers: HeaderMap) {
+        *self.headers.write().unwrap_or_else(PoisonError::into_inner) = headers;
     }
 
     /// An id that no request of this client has had; it also serves as a progress token.
@@ -167,17 +171,22 @@ impl Link {
         bounded(self.send(Method::POST, headers, body), wait).await
     }
 
+    /// What the owner wants on every request, and what this one has.
+    fn with_own(&self, headers: HeaderMap) -> HeaderMap {
+        let own = self.headers.read().unwrap_or_else(PoisonError::into_inner);
+        if own.is_empty() {
+            return headers;
+        }
+        let mut all = own.clone();
+        all.extend(headers);
+        all
+    }
+
     async fn send(&self, method: Method, headers: HeaderMap, body: Bytes) -> Result<Response<Body>, Error> {
         let mut request = Request::new(body);
         *request.method_mut() = method;
         *request.uri_mut() = self.url.clone();
-        *request.headers_mut() = if self.headers.is_empty() {
-            headers
-        } else {
-            let mut all = self.headers.clone();
-            all.extend(headers);
-            all
-        };
+        *request.headers_mut() = self.with_own(headers);
         self.transport.send(request).await.map_err(|error| match error {
             SendError::Connect(why) => Error::Connect(why),
             SendError::Broken(why) => Error::Broken(why),

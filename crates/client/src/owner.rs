@@ -30,6 +30,12 @@ pub trait Owner: Send + Sync + 'static {
         Box::pin(async {})
     }
 
+    /// Decides what comes after a session that the server has forgotten.
+    fn lost(&self, session: OpenSession) -> Boxed<'_, Succession> {
+        drop(session);
+        Box::pin(async { Succession::Renew })
+    }
+
     /// Hears that the server had forgotten the session and that there is this new one. What it gives is called in it before
     /// anything else: what the server was told before and has to know again. Asks of the old session have been dropped.
     fn renewed(&self, session: OpenSession) -> Boxed<'_, Vec<Repeat>> {
@@ -65,6 +71,17 @@ pub struct Ask {
     pub params: Option<Bytes>,
     /// The call on whose stream it came, or that asked for input.
     pub call: Option<RequestId>,
+}
+
+/// What comes after a session that the server has forgotten.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Succession {
+    /// A new one.
+    Renew,
+    /// One that somebody else has opened in its place.
+    Adopt(OpenSession),
+    /// None: whoever wanted it has gone.
+    End,
 }
 
 /// A request that is made again in a new session.

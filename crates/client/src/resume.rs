@@ -42,8 +42,21 @@ impl Position {
         self.fruitless = self.fruitless.saturating_add(1);
     }
 
+    /// A connection has ended. One that lasted longer than the wait that would follow was of use even if it was silent: there
+    /// are balancers that cut what is silent for a while.
+    pub(crate) fn lasted(&mut self, time: Duration, backoff: &Backoff) {
+        if time >= backoff.wait(self.fruitless) {
+            self.fruitless = self.fruitless.min(1);
+        }
+    }
+
     pub(crate) fn failed(&mut self) {
         self.failures = self.failures.saturating_add(1);
+    }
+
+    /// Whatever failed before does not count any more.
+    pub(crate) fn give_another_chance(&mut self) {
+        self.failures = 0;
     }
 
     /// Begins anew, from wherever the server does.
@@ -88,6 +101,8 @@ mod tests {
         Event(Option<&'static str>, Option<u64>),
         Message,
         Connected,
+        /// The connection has ended after so many milliseconds.
+        Lasted(u64),
         Failed,
     }
 
@@ -111,6 +126,7 @@ mod tests {
                     retry_ms: None,
                 }),
                 Step::Connected => position.connected(),
+                Step::Lasted(time) => position.lasted(ms(*time), &backoff),
                 Step::Failed => position.failed(),
             }
         }
@@ -121,7 +137,7 @@ mod tests {
 
     #[test]
     fn positions_say_what_to_send_and_when() {
-        use Step::{Connected, Event, Failed, Message};
+        use Step::{Connected, Event, Failed, Lasted, Message};
         check(&[Connected], (None, 100));
         check(&[Connected, Event(None, None)], (None, 100));
         check(&[Connected, Event(Some("a"), None), Event(None, None)], (Some("a"), 100));
@@ -136,6 +152,9 @@ mod tests {
         check(&[Connected, Connected, Connected], (None, 400));
         check(&[Connected, Connected, Connected, Event(None, None)], (None, 400));
         check(&[Connected, Connected, Connected, Message], (None, 100));
+        check(&[Connected, Connected, Connected, Lasted(399)], (None, 400));
+        check(&[Connected, Connected, Connected, Lasted(400)], (None, 100));
+        check(&[Connected, Lasted(400), Connected], (None, 200));
     }
 
     #[test]

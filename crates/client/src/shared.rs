@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use steadfast_wire::{RequestId, Revision};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::asks::Asks;
@@ -25,6 +25,8 @@ pub(crate) struct Shared {
     /// Ends everything that runs.
     pub(crate) closing: CancellationToken,
     pub(crate) progress: Progress,
+    /// Told whenever the server has answered a call: it is there.
+    pub(crate) answered: Notify,
 }
 
 /// How the server is spoken to.

@@ -80,6 +80,9 @@ pub trait Backend: Send + Sync + 'static {
     /// A session that this backend welcomed is in the store, and its client does not know of it yet. An error takes it back.
     fn opened(&self, session: SessionHandle) -> BoxFuture<Result<(), ErrorObject>>;
 
+    /// This process serves a session that another one opened, and has never seen it before. The request that names it waits.
+    fn restored(&self, session: SessionHandle) -> BoxFuture<()>;
+
     /// Answers a call with the JSON text of its result.
     fn call(&self, call: CallHandle, request: Incoming) -> BoxFuture<Result<Bytes, ErrorObject>>;
 

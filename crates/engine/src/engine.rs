@@ -211,6 +211,9 @@ impl Engine {
                 let (session, known) = self.live.enter(&facts);
                 if known == Known::FirstSeen {
                     self.listeners.report(&facts, SessionEventKind::Restored);
+                    let handle = SessionHandle::new(self.arc(), facts);
+                    // If the backend panics, that is logged, and its calls will show what is the matter.
+                    let _ = catch_panic(async { self.backend.restored(handle).await }).await;
                 }
                 session
             }

@@ -1,6 +1,6 @@
 //! One call, from the client to the server and back: exactly one answer, whatever the server does.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use steadfast_client::{Answer, Boxed, CallOptions, Effect, Error, Listener, Notification, RequestId};
@@ -14,6 +14,7 @@ use crate::messages;
 use crate::record::{MAX_SUBSCRIPTIONS, Record};
 use crate::seat::Seat;
 use crate::tools::only_looks;
+use crate::upstream::Shared;
 
 /// What the client wants.
 struct Request<'a> {
@@ -39,8 +40,9 @@ pub(crate) async fn call(
         Answer::Result(result) => result,
         Answer::Error(error) => return Err(errors::of_server(&error)),
     };
+    let lane = turn.lane;
     drop(turn);
-    note(link, call, &request, &answer).await;
+    note(link, lane, call, &request, &answer).await;
     Ok(answer)
 }
 
@@ -53,7 +55,8 @@ async fn attempt_until_known(
 ) -> Result<Answer, ErrorObject> {
     let unavailable = |error: Error| errors::of_client(&error, true);
     let seat = link.seated(lane).await.map_err(unavailable)?;
-    let error = match attempt(link, lane, &seat, call, request).await {
+    link.catch_up(lane, &seat).await;
+    let error = match attempt(link, &seat, call, request).await {
         Ok(answer) => return Ok(answer),
         Err(error) => error,
     };
@@ -82,7 +85,7 @@ async fn attempt_until_known(
         return Err(errors::of_client(&error, false));
     }
     tracing::info!(session = link.short(), method = request.method, %error, "a call is tried once more");
-    match attempt(link, lane, &seat, call, request).await {
+    match attempt(link, &seat, call, request).await {
         Ok(answer) => Ok(answer),
         // Whatever was safe before still is.
         Err(error) => Err(errors::of_client(&error, true)),
@@ -92,7 +95,7 @@ async fn attempt_until_known(
 /// Whether the network or the server failed in a way that passes.
 fn is_about_the_server(error: &Error) -> bool {
     match error {
-        Error::Connect(_) | Error::Broken(_) | Error::OutcomeUnknown { .. } | Error::SessionLost => true,
+        Error::Connect(_) | Error::Broken(_) | Error::OutcomeUnknown { .. } => true,
         Error::Refused { status, .. } => matches!(status, 502..=504),
         _ => false,
     }
@@ -118,32 +121,37 @@ async fn is_safe(link: &Link, seat: &Seat, request: &Request<'_>) -> bool {
 
 async fn attempt(
     link: &Arc<Link>,
-    lane: usize,
     seat: &Seat,
     call: &CallHandle,
     request: &Request<'_>,
 ) -> Result<Answer, Error> {
-    let ear =
-        Arc::new(Ear { call: call.clone(), id: std::sync::OnceLock::new(), token: request.token.clone() });
+    let ear = Arc::new(Ear {
+        shared: Arc::clone(&link.shared),
+        call: call.clone(),
+        id: OnceLock::new(),
+        token: request.token.clone(),
+    });
     let options = CallOptions { timeout: None, progress: request.token.is_some() };
     let errand =
         seat.client.errand(request.method, request.params, options, Arc::clone(&ear) as Arc<dyn Listener>)?;
     // Nothing was sent yet, so nothing is heard before this.
     let _ = ear.id.set(errand.id().clone());
-    let _at_server = link.enter(lane, errand.id(), call);
+    let _at_server = link.enter(seat, errand.id(), call);
     errand.run(call.cancelled()).await
 }
 
 /// Puts what the server says of a call on the call's stream.
 struct Ear {
+    shared: Arc<Shared>,
     call: CallHandle,
     /// The call's id at the server.
-    id: std::sync::OnceLock<RequestId>,
+    id: OnceLock<RequestId>,
     token: Option<String>,
 }
 
 impl Ear {
     fn message(&self, notification: Notification) -> Option<(Class, Bytes)> {
+        self.shared.note(&notification);
         messages::for_call(notification, self.id.get()?, self.token.as_deref())
     }
 }
@@ -187,7 +195,7 @@ async fn check(link: &Link, call: &CallHandle, request: &Request<'_>) -> Result<
 }
 
 /// Remembers what the server was told, and what it told.
-async fn note(link: &Link, call: &CallHandle, request: &Request<'_>, result: &Bytes) {
+async fn note(link: &Link, lane: usize, call: &CallHandle, request: &Request<'_>, result: &Bytes) {
     match request.method {
         "tools/list" => drop(link.shared.tools.learn(result)),
         "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe" => {
@@ -196,22 +204,9 @@ async fn note(link: &Link, call: &CallHandle, request: &Request<'_>, result: &By
             if let Err(error) = noted {
                 tracing::warn!(session = link.short(), %error, "what the server was told is not written down");
             }
-            if request.method == "logging/setLevel" {
-                level_elsewhere(link, params).await;
-            }
+            link.tell_other_lanes(lane, request.method, params);
         }
         _ => {}
-    }
-}
-
-/// The level holds for the whole session, whichever lane its calls are on.
-async fn level_elsewhere(link: &Link, params: &str) {
-    for seat in link.lanes.iter().skip(1).filter_map(crate::link::Lane::seat) {
-        if let Ok(call) = seat.client.call("logging/setLevel", Some(params))
-            && let Err(error) = call.answer().await
-        {
-            tracing::debug!(session = link.short(), %error, "the log level of a lane was not set");
-        }
     }
 }
 

@@ -118,7 +118,7 @@ pub(crate) fn of_ask(refusal: &Refusal) -> ErrorObject {
         Refusal::OverLimit(_) => "over_limit",
         _ => "unavailable",
     };
-    ErrorObject::internal(reason, format!("The client did not answer: {refusal}."), false)
+    ErrorObject::internal(reason, refusal.to_string(), false)
 }
 
 fn quote(text: &[u8]) -> String {

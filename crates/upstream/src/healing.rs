@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use steadfast_client::{CallOptions, Error, OpenSession, Repeat};
-use steadfast_engine::{Class, SessionHandle};
+use steadfast_client::{CallOptions, Error, OpenSession, Repeat, Succession};
+use steadfast_engine::{Class, SessionHandle, StateError};
 use steadfast_wire::rpc::{json_string, warning};
 use tokio::time::Instant;
 
@@ -20,76 +20,96 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const REPEAT: Duration = Duration::from_secs(10);
 
 impl Link {
+    /// Until when whoever begins to wait now waits for a server.
+    pub(crate) fn patience(&self) -> Instant {
+        Instant::now() + self.shared.config.patience
+    }
+
     /// Where a lane sits; if it does not, it sits down: where it sat before according to the record, or anywhere.
     pub(crate) async fn seated(&self, lane: usize) -> Result<Arc<Seat>, Error> {
         if let Some(seat) = self.lanes[lane].seat() {
             return Ok(seat);
         }
-        let _settling = self.lanes[lane].settling.lock().await;
+        let end = self.patience();
+        let _settling = self.lanes[lane].settle(end).await.ok_or_else(nobody_there)?;
         if let Some(seat) = self.lanes[lane].seat() {
             return Ok(seat);
         }
         let session = self.session().ok_or(Error::Closed)?;
         let record = record_of(&session).await;
-        let Some((name, open)) = record.session(lane) else {
-            let seat = self.sit_anywhere(lane, Vec::new()).await?;
-            // The first lane of a session always has a record, unless it could not be read.
-            self.settle_in(lane, &seat).await;
-            return Ok(self.lanes[lane].sit(seat));
-        };
-        if let Some(place) = self.shared.servers.find(&self.short(), name) {
-            return Ok(self.lanes[lane].sit(self.resume(lane, place, open)?));
+        if let Some((name, open)) = record.session(lane) {
+            if let Some(place) = self.shared.servers.find(&self.short(), name) {
+                return Ok(self.sit(lane, self.resume(lane, place, open)?));
+            }
+            let session = self.short();
+            tracing::info!(session, place = name, "the replica of a session is not there any more");
         }
-        tracing::info!(
-            session = self.short(),
-            place = name,
-            "the replica of a session is not there any more"
-        );
-        let seat = self.sit_anywhere(lane, Vec::new()).await?;
+        let seat = self.sit_anywhere(lane, end).await?;
         self.settle_in(lane, &seat).await;
-        Ok(self.lanes[lane].sit(seat))
+        Ok(self.sit(lane, seat))
+    }
+
+    /// Goes on with every session at the server that the record knows.
+    pub(crate) async fn resume_all(&self) {
+        let Some(session) = self.session() else { return };
+        let record = record_of(&session).await;
+        for (lane, place) in self.lanes.iter().enumerate() {
+            let _settling = place.settling.lock().await;
+            if place.seat().is_none()
+                && let Some((name, open)) = record.session(lane)
+                && let Some(found) = self.shared.servers.find(&self.short(), name)
+                && let Ok(seat) = self.resume(lane, found, open)
+            {
+                self.sit(lane, seat);
+            }
+        }
     }
 
     /// Opens a session at the best place that takes it, and waits for one if there is none.
-    pub(crate) async fn sit_anywhere(&self, lane: usize, avoid: Vec<String>) -> Result<Seat, Error> {
-        let end = Instant::now() + self.shared.config.patience;
+    pub(crate) async fn sit_anywhere(&self, lane: usize, end: Instant) -> Result<Seat, Error> {
         let mut pause = FIRST_PAUSE;
         loop {
-            let mut tried = avoid.clone();
-            let mut last = Error::Connect("no other replica is there".to_owned());
-            while let Some(place) = self.shared.servers.next(&self.short(), &tried) {
-                let (name, replica) = (place.name.clone(), place.replica().cloned());
-                match self.connect(lane, place).await {
-                    Ok(seat) => {
-                        replica.iter().for_each(|replica| replica.succeeded());
-                        return Ok(seat);
-                    }
-                    // Opening a session twice does no harm, so whatever was lost on the way may be tried elsewhere.
-                    Err(error @ (Error::Connect(_) | Error::Broken(_) | Error::Timeout(_))) => {
-                        replica.iter().for_each(|replica| replica.failed());
-                        tried.push(name);
-                        last = error;
-                    }
-                    Err(error) => return Err(error),
-                }
+            match self.sit_once(lane, None).await {
+                Err(error) if is_passing(&error) && Instant::now() < end => {}
+                outcome => return outcome,
             }
-            if Instant::now() + pause >= end {
-                return Err(last);
-            }
-            tokio::time::sleep(pause).await;
+            tokio::time::sleep_until(end.min(Instant::now() + pause)).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
+    /// Tries each place but one, the best first.
+    async fn sit_once(&self, lane: usize, avoid: Option<&str>) -> Result<Seat, Error> {
+        let mut tried: Vec<_> = avoid.into_iter().map(str::to_owned).collect();
+        let mut last = nobody_there();
+        while let Some(place) = self.shared.servers.next(&self.short(), &tried) {
+            let (name, replica) = (place.name.clone(), place.replica().cloned());
+            last = match self.connect(lane, place).await {
+                Ok(seat) => {
+                    replica.iter().for_each(|replica| replica.succeeded());
+                    return Ok(seat);
+                }
+                // Opening a session twice does no harm, so whatever was lost on the way may be tried elsewhere.
+                Err(error) if is_passing(&error) => error,
+                Err(error) => return Err(error),
+            };
+            if !matches!(last, Error::Refused { .. }) {
+                replica.iter().for_each(|replica| replica.failed());
+            }
+            tried.push(name);
+        }
+        Err(last)
+    }
+
     /// A call on this seat met a server that is not there. Waits for it, or moves; when this returns, another attempt is
-    /// worthwhile. However many calls come here, one sees to it.
+    /// worthwhile. However many calls come here, one sees to it, and nobody waits for longer than it would alone.
     pub(crate) async fn heal(&self, lane: usize, lost: &Arc<Seat>, error: &Error) -> Result<(), Error> {
         let Some(replica) = lost.place.replica() else { return Ok(()) };
-        let _settling = self.lanes[lane].settling.lock().await;
+        let end = self.patience();
+        let _settling = self.lanes[lane].settle(end).await.ok_or_else(|| error.clone())?;
         if self.lanes[lane].seat().is_none_or(|seat| !Arc::ptr_eq(&seat, lost)) {
             return Ok(());
         }
-        let end = Instant::now() + self.shared.config.patience;
         let mut pause = FIRST_PAUSE;
         loop {
             // It may have been a moment's weakness, and whoever moves leaves behind what the server remembers.
@@ -98,30 +118,56 @@ impl Link {
                 return Ok(());
             }
             replica.failed();
-            if self.shared.servers.has_other(&replica.name) {
-                let seat = self.sit_anywhere(lane, vec![replica.name.clone()]).await?;
-                tracing::info!(
-                    session = self.short(),
-                    from = replica.name,
-                    to = seat.place.name,
-                    "a session moves"
-                );
+            if self.shared.servers.has_other(&replica.name)
+                && let Ok(seat) = self.sit_once(lane, Some(&replica.name)).await
+            {
+                let (session, from, to) = (self.short(), &replica.name, &seat.place.name);
+                tracing::info!(session, from, to, "a session moves");
                 self.settle_in(lane, &seat).await;
-                self.lanes[lane].sit(seat);
+                self.sit(lane, seat);
                 return Ok(());
             }
-            if Instant::now() + pause >= end {
+            if Instant::now() >= end {
                 return Err(error.clone());
             }
-            tokio::time::sleep(pause).await;
+            tokio::time::sleep_until(end.min(Instant::now() + pause)).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// The server has forgotten a session. It may be that nobody wants it any more, or that another process has seen to it.
+    pub(crate) async fn succession(&self, lane: usize, place: &str, lost: &OpenSession) -> Succession {
+        let Some(session) = self.session() else { return Succession::End };
+        match Record::load(&session).await {
+            Err(StateError::NoSession) => {
+                if let Some(link) = self.me() {
+                    tokio::spawn(async move { link.forsake().await });
+                }
+                Succession::End
+            }
+            Ok(Some(record)) => match record.session(lane) {
+                Some((name, open)) if name == place && open.id != lost.id => Succession::Adopt(open),
+                _ => Succession::Renew,
+            },
+            Ok(None) | Err(_) => Succession::Renew,
         }
     }
 
     /// Tells a new session at the server what the old one knew.
     async fn settle_in(&self, lane: usize, seat: &Seat) {
         let Some(open) = seat.client.session() else { return };
-        for Repeat { method, params } in self.healed(lane, &seat.place.name, &open).await {
+        let repeats = self.healed(lane, &seat.place.name, &open).await;
+        self.repeat(seat, repeats).await;
+    }
+
+    /// Tells the server what was told it in another lane meanwhile. Whoever calls this has the lane's turn.
+    pub(crate) async fn catch_up(&self, lane: usize, seat: &Seat) {
+        let missed = self.lanes[lane].missed();
+        self.repeat(seat, missed).await;
+    }
+
+    async fn repeat(&self, seat: &Seat, repeats: Vec<Repeat>) {
+        for Repeat { method, params } in repeats {
             let options = CallOptions { timeout: Some(REPEAT), progress: false };
             let answer = match seat.client.call_with(&method, params.as_deref(), options) {
                 Ok(call) => call.answer().await,
@@ -184,4 +230,17 @@ impl Link {
             self.tell(session, Class::Notice, text.into()).await;
         }
     }
+}
+
+/// Whether whoever tries again, or elsewhere, may fare better.
+fn is_passing(error: &Error) -> bool {
+    match error {
+        Error::Connect(_) | Error::Broken(_) | Error::Timeout(_) | Error::OutcomeUnknown { .. } => true,
+        Error::Refused { status, .. } => matches!(status, 502..=504),
+        _ => false,
+    }
+}
+
+fn nobody_there() -> Error {
+    Error::Connect("no replica is there".to_owned())
 }

@@ -10,6 +10,7 @@ mod errors;
 mod healing;
 mod link;
 mod messages;
+mod owner;
 mod record;
 mod replicas;
 mod seat;

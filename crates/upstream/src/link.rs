@@ -1,48 +1,60 @@
 //! One client's session and where it is at the server.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use bytes::Bytes;
-use http::header::AUTHORIZATION;
+use http::HeaderMap;
+use http::header::{AUTHORIZATION, HeaderValue};
 use steadfast_client::{
-    Ask, Boxed, Client, Config as ClientConfig, Era, Error, Event, Notification, OpenSession, Owner, Repeat,
-    RequestId, Standalone,
+    Ask, Client, Config as ClientConfig, Era, Error, Notification, OpenSession, Repeat, RequestId, Standalone,
 };
-use steadfast_engine::{CallHandle, Class, Facts, Incoming, SessionHandle, SessionRef};
+use steadfast_engine::{CallHandle, Class, Facts, Incoming, Refusal, SessionHandle, SessionRef};
 use steadfast_wire::members::Members;
 use steadfast_wire::rpc::ErrorObject;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::config::Credential;
 use crate::errors;
 use crate::messages;
-use crate::record::Record;
+use crate::owner::LinkOwner;
+use crate::record::{MAX_SUBSCRIPTIONS, Record};
 use crate::seat::{Place, Seat};
 use crate::turns::Turns;
-use crate::upstream::{Shared, random_number};
+use crate::upstream::{Links, Shared, random_number};
 
 /// A client's session.
 pub(crate) struct Link {
     pub(crate) shared: Arc<Shared>,
     pub(crate) facts: Arc<Facts>,
+    /// Where it is to be found.
+    links: Weak<Links>,
     /// What the server is told of the client, and every bound.
     config: ClientConfig,
+    /// What the client showed last to prove who it is, if that is passed on.
+    credential: RwLock<Vec<HeaderValue>>,
     /// The session itself, once it is open.
     session: watch::Sender<Option<SessionRef>>,
     pub(crate) turns: Turns,
     pub(crate) lanes: Vec<Lane>,
-    /// The calls that are at the server, by lane and by their id there.
-    in_flight: Mutex<BTreeMap<(usize, i64), CallHandle>>,
+    seats: AtomicU64,
+    /// The session has ended: whoever sits down now is too late.
+    is_closed: AtomicBool,
+    /// The calls that are at the server, by seat and by their id there.
+    in_flight: Mutex<BTreeMap<(u64, i64), CallHandle>>,
     me: Weak<Self>,
 }
 
 /// One session of the server's that calls of the client's session may be in.
 #[derive(Default)]
 pub(crate) struct Lane {
-    pub(crate) seat: RwLock<Option<Arc<Seat>>>,
+    seat: RwLock<Option<Arc<Seat>>>,
     /// Held while it is decided where the lane sits.
     pub(crate) settling: tokio::sync::Mutex<()>,
+    /// What was told the server in another lane and holds here, too: the newest for each thing that it is about.
+    missed: Mutex<BTreeMap<String, Repeat>>,
 }
 
 impl Lane {
@@ -50,30 +62,56 @@ impl Lane {
         self.seat.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn sit(&self, seat: Seat) -> Arc<Seat> {
-        let seat = Arc::new(seat);
-        // What sat there before is dropped when the lock is not held.
-        let before = self.seat.write().unwrap_or_else(PoisonError::into_inner).replace(Arc::clone(&seat));
-        drop(before);
-        seat
+    /// The right to decide where the lane sits, unless it takes too long.
+    pub(crate) async fn settle(&self, end: Instant) -> Option<tokio::sync::MutexGuard<'_, ()>> {
+        tokio::time::timeout_at(end, self.settling.lock()).await.ok()
+    }
+
+    /// What the server is to be told before the next call.
+    pub(crate) fn missed(&self) -> Vec<Repeat> {
+        let mut missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *missed).into_values().collect()
+    }
+
+    /// Whether there was room for it.
+    fn miss(&self, about: &str, repeat: Repeat) -> bool {
+        let mut missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_room = missed.len() < MAX_SUBSCRIPTIONS || missed.contains_key(about);
+        if has_room {
+            missed.insert(about.to_owned(), repeat);
+        }
+        has_room
+    }
+
+    /// What sat there before is dropped when the lock is not held.
+    fn change(&self, seat: Option<Arc<Seat>>) -> Option<Arc<Seat>> {
+        std::mem::replace(&mut *self.seat.write().unwrap_or_else(PoisonError::into_inner), seat)
     }
 }
 
 impl Link {
-    /// A link that leads nowhere yet. `request` is one of the client's, for what the server is shown of it.
-    pub(crate) fn new(shared: &Arc<Shared>, facts: Arc<Facts>, request: &Incoming) -> Arc<Self> {
-        let config = client_config(shared, &facts, request);
+    /// A link that leads nowhere yet.
+    pub(crate) fn new(shared: &Arc<Shared>, links: &Arc<Links>, facts: Arc<Facts>) -> Arc<Self> {
+        let config = client_config(shared, &facts);
         let lanes = (0..shared.config.calls.spread.get()).map(|_| Lane::default()).collect();
         Arc::new_cyclic(|me| Self {
             shared: Arc::clone(shared),
+            links: Arc::downgrade(links),
             facts,
             config,
+            credential: RwLock::default(),
             session: watch::Sender::new(None),
             turns: Turns::new(&shared.config.calls),
             lanes,
+            seats: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
             in_flight: Mutex::default(),
             me: Weak::clone(me),
         })
+    }
+
+    pub(crate) fn me(&self) -> Option<Arc<Self>> {
+        self.me.upgrade()
     }
 
     /// The session is open.
@@ -98,65 +136,145 @@ impl Link {
         self.facts.id.short()
     }
 
+    /// The server is shown what this request of the client shows us, if it is to be shown that at all.
+    pub(crate) fn show(&self, request: &Incoming) {
+        let Credential::Forwarded = self.shared.config.credential else { return };
+        let shown = request.http.headers.get_all(AUTHORIZATION);
+        let is_new = {
+            let mut credential = self.credential.write().unwrap_or_else(PoisonError::into_inner);
+            let is_new = !credential.iter().eq(shown.iter());
+            if is_new {
+                *credential = shown.iter().cloned().collect();
+            }
+            is_new
+        };
+        if is_new {
+            let headers = self.headers();
+            self.lanes
+                .iter()
+                .filter_map(Lane::seat)
+                .for_each(|seat| seat.client.set_headers(headers.clone()));
+        }
+    }
+
+    fn headers(&self) -> HeaderMap {
+        let mut headers = self.config.headers.clone();
+        if let Credential::Forwarded = self.shared.config.credential {
+            headers.remove(AUTHORIZATION);
+            let credential = self.credential.read().unwrap_or_else(PoisonError::into_inner);
+            headers.extend(credential.iter().map(|value| (AUTHORIZATION, value.clone())));
+        }
+        headers
+    }
+
     /// Opens a session at this place.
     pub(crate) async fn connect(&self, lane: usize, place: Place) -> Result<Seat, Error> {
-        let config = ClientConfig { url: place.url.clone(), ..self.config.clone() };
+        let config = ClientConfig { url: place.url.clone(), headers: self.headers(), ..self.config.clone() };
         let owner = self.owner(lane, &place);
+        let no = owner.seat;
         let client = Client::connect_over(Arc::clone(&place.transport), config, owner).await?;
-        Ok(Seat { place, client })
+        Ok(Seat { no, place, client })
     }
 
     /// Goes on with a session that was opened before. Nothing is sent.
     pub(crate) fn resume(&self, lane: usize, place: Place, session: OpenSession) -> Result<Seat, Error> {
         // Ids of the process before may still be in flight there.
         let first_id = random_number();
-        let config = ClientConfig { url: place.url.clone(), first_id, ..self.config.clone() };
+        let headers = self.headers();
+        let config = ClientConfig { url: place.url.clone(), first_id, headers, ..self.config.clone() };
         let owner = self.owner(lane, &place);
+        let no = owner.seat;
         let client = Client::resume_over(Arc::clone(&place.transport), &config, session, owner)?;
-        Ok(Seat { place, client })
+        Ok(Seat { no, place, client })
     }
 
-    fn owner(&self, lane: usize, place: &Place) -> impl Owner + use<> {
-        LinkOwner { link: Weak::clone(&self.me), lane, place: place.name.clone() }
+    fn owner(&self, lane: usize, place: &Place) -> LinkOwner {
+        let seat = self.seats.fetch_add(1, Ordering::Relaxed);
+        LinkOwner { link: Weak::clone(&self.me), lane, seat, place: place.name.clone() }
+    }
+
+    /// A lane sits here from now on.
+    pub(crate) fn sit(&self, lane: usize, seat: Seat) -> Arc<Seat> {
+        let seat = Arc::new(seat);
+        drop(self.lanes[lane].change(Some(Arc::clone(&seat))));
+        if let Some(link) = self.me().filter(|_| self.is_closed()) {
+            tokio::spawn(async move { link.close().await });
+        }
+        seat
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
     }
 
     /// Notes a call under its id at the server, for as long as what this gives is kept.
-    pub(crate) fn enter(self: &Arc<Self>, lane: usize, id: &RequestId, call: &CallHandle) -> AtServer {
-        let key = (lane, number(id));
+    pub(crate) fn enter(self: &Arc<Self>, seat: &Seat, id: &RequestId, call: &CallHandle) -> AtServer {
+        let key = (seat.no, number(id));
         self.calls().insert(key, call.clone());
         AtServer { link: Arc::clone(self), key }
     }
 
-    /// The call that a message of the server belongs to, or the newest one on its lane: some stream that is being read.
-    fn call(&self, lane: usize, id: Option<&RequestId>) -> Option<CallHandle> {
-        let calls = self.calls();
-        let named = id.and_then(|id| calls.get(&(lane, number(id))));
-        let newest = || calls.range((lane, i64::MIN)..=(lane, i64::MAX)).next_back().map(|(_, call)| call);
-        named.or_else(newest).cloned()
+    /// What a call has told the server of its session holds in all lanes. The others hear of it when it is their turn; a new
+    /// one is told by the record. Resources are watched from the first alone.
+    pub(crate) fn tell_other_lanes(&self, lane: usize, method: &str, params: &str) {
+        let about = Members::parse(params).ok().and_then(|params| params.text("uri")).unwrap_or_default();
+        let others =
+            self.lanes.iter().enumerate().filter(|(no, other)| *no != lane && other.seat().is_some());
+        for (_, other) in others.filter(|(no, _)| *no == 0 || method != "resources/subscribe") {
+            let repeat = Repeat { method: method.to_owned(), params: Some(params.to_owned()) };
+            if !other.miss(&about, repeat) {
+                tracing::warn!(session = self.short(), method, "a lane was not told: it has missed too much");
+            }
+        }
     }
 
-    fn calls(&self) -> MutexGuard<'_, BTreeMap<(usize, i64), CallHandle>> {
+    /// The newest call of a seat: some stream that is being read.
+    fn newest(&self, seat: u64) -> Option<CallHandle> {
+        self.calls().range((seat, i64::MIN)..=(seat, i64::MAX)).next_back().map(|(_, call)| call.clone())
+    }
+
+    fn calls(&self) -> MutexGuard<'_, BTreeMap<(u64, i64), CallHandle>> {
         self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has the client answer what the server asks.
-    async fn ask(&self, lane: usize, ask: Ask) -> Result<Bytes, ErrorObject> {
-        let gone = || ErrorObject::internal("withdrawn", "The client's session has ended.", false);
-        let session = self.opened().await.ok_or_else(gone)?;
+    pub(crate) async fn ask(&self, seat: u64, ask: Ask) -> Result<Bytes, ErrorObject> {
+        let opened = self.opened().await.is_some();
         let rest = messages::rest_of(&ask);
-        let asked = match self.call(lane, ask.call.as_ref()) {
-            Some(call) => call.ask(rest),
-            None => session.ask(rest),
+        let asked = match &ask.call {
+            _ if !opened => Err(Refusal::NoSession),
+            Some(id) => {
+                let call = self.calls().get(&(seat, number(id))).cloned();
+                match call.map(|call| call.ask(rest)) {
+                    Some(asked) => asked.await,
+                    None => Err(Refusal::AskWithdrawn),
+                }
+            }
+            None => self.ask_anywhere(seat, rest).await,
         };
-        drop(session);
-        let message = asked.await.map_err(|refusal| errors::of_ask(&refusal))?;
-        messages::answer(&message)
+        messages::answer(&asked.map_err(|refusal| errors::of_ask(&refusal))?)
+    }
+
+    /// Shows an ask of no call where the client reads. A call that ends takes with it what was asked on its stream, and this
+    /// has nothing to do with it: then it is asked once more, on a stream of no call.
+    async fn ask_anywhere(&self, seat: u64, rest: Bytes) -> Result<Bytes, Refusal> {
+        if let Some(asked) = self.newest(seat).map(|call| call.ask(rest.clone())) {
+            match asked.await {
+                Err(Refusal::AskWithdrawn) => {}
+                outcome => return outcome,
+            }
+        }
+        // Whoever waits must not keep the engine alive.
+        let asked = self.session().map(|session| session.ask(rest));
+        asked.ok_or(Refusal::NoSession)?.await
     }
 
     /// Passes on what belongs to no call.
-    async fn hear(&self, notification: Notification) {
-        if notification.method == "notifications/tools/list_changed" {
-            self.shared.tools.forget();
+    pub(crate) async fn hear(&self, lane: usize, notification: Notification) {
+        self.shared.note(&notification);
+        // The first lane hears of it as well.
+        if lane > 0 && notification.method.ends_with("/list_changed") {
+            return;
         }
         let Some((class, payload)) = messages::for_session(&notification) else { return };
         let Some(session) = self.opened().await else { return };
@@ -167,7 +285,8 @@ impl Link {
 
     /// Tells the client something in our own name, where it reads: on the stream of a call, or a standalone one.
     pub(crate) async fn tell(&self, session: &SessionHandle, class: Class, payload: Bytes) {
-        let told = match self.call(0, None) {
+        let newest = self.calls().values().next_back().cloned();
+        let told = match newest {
             Some(call) => call.notify(class, payload).await,
             None => session.notify(class, payload).await,
         };
@@ -176,11 +295,19 @@ impl Link {
         }
     }
 
+    /// The client's session has ended without a word to this process.
+    pub(crate) async fn forsake(&self) {
+        if let Some(links) = self.links.upgrade() {
+            drop(links.remove(&self.facts.id));
+        }
+        self.close().await;
+    }
+
     /// Ends the sessions at the server.
     pub(crate) async fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
         for lane in &self.lanes {
-            let seat = lane.seat.write().unwrap_or_else(PoisonError::into_inner).take();
-            let Some(seat) = seat else { continue };
+            let Some(seat) = lane.change(None) else { continue };
             if let Err(error) = seat.client.clone().close().await {
                 tracing::debug!(session = self.short(), %error, "the server was not told of a session's end");
             }
@@ -189,7 +316,7 @@ impl Link {
 }
 
 /// What the server is told: the client's own words.
-fn client_config(shared: &Shared, facts: &Facts, request: &Incoming) -> ClientConfig {
+fn client_config(shared: &Shared, facts: &Facts) -> ClientConfig {
     let params = std::str::from_utf8(&facts.initialize).ok().and_then(|text| Members::parse(text).ok());
     let params = params.unwrap_or_default();
     let mut config = shared.client.clone();
@@ -200,12 +327,6 @@ fn client_config(shared: &Shared, facts: &Facts, request: &Incoming) -> ClientCo
         }
     }
     config.standalone = if shared.config.standalone { Standalone::Held } else { Standalone::Closed };
-    if let Credential::Forwarded = shared.config.credential {
-        let credentials = request.http.headers.get_all(AUTHORIZATION);
-        for value in credentials {
-            config.headers.append(AUTHORIZATION, value.clone());
-        }
-    }
     config
 }
 
@@ -220,61 +341,12 @@ fn number(id: &RequestId) -> i64 {
 /// A call's entry among those at the server.
 pub(crate) struct AtServer {
     link: Arc<Link>,
-    key: (usize, i64),
+    key: (u64, i64),
 }
 
 impl Drop for AtServer {
     fn drop(&mut self) {
         self.link.calls().remove(&self.key);
-    }
-}
-
-/// What the client of a lane has to turn to.
-struct LinkOwner {
-    link: Weak<Link>,
-    lane: usize,
-    place: String,
-}
-
-impl Owner for LinkOwner {
-    fn answer(&self, ask: Ask) -> Boxed<'_, Result<Bytes, ErrorObject>> {
-        Box::pin(async move {
-            match self.link.upgrade() {
-                Some(link) => link.ask(self.lane, ask).await,
-                None => Err(ErrorObject::internal("withdrawn", "The client's session has ended.", false)),
-            }
-        })
-    }
-
-    fn notification(&self, notification: Notification) -> Boxed<'_, ()> {
-        Box::pin(async move {
-            if let Some(link) = self.link.upgrade() {
-                link.hear(notification).await;
-            }
-        })
-    }
-
-    fn renewed(&self, session: OpenSession) -> Boxed<'_, Vec<Repeat>> {
-        Box::pin(async move {
-            match self.link.upgrade() {
-                Some(link) => link.healed(self.lane, &self.place, &session).await,
-                None => Vec::new(),
-            }
-        })
-    }
-
-    fn event(&self, event: Event) {
-        let session = self.link.upgrade().map(|link| link.short());
-        match event {
-            Event::StandaloneLost(error) => {
-                tracing::warn!(session, %error, "the server's own stream is lost; what it sends on it is not heard");
-            }
-            Event::AnswerLost { error, .. } => {
-                tracing::warn!(session, %error, "an answer of the client did not reach the server");
-            }
-            Event::Gap => tracing::warn!(session, "messages on the server's own stream may be missing"),
-            Event::SessionRenewed | Event::StandaloneOpen | Event::StandaloneAbsent => {}
-        }
     }
 }
 

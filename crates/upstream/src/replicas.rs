@@ -161,6 +161,10 @@ impl Replicas {
         if let Some(bad) = urls.iter().find(|url| !is_known(url)) {
             return Err(StartError::BadAddress(bad.to_string()));
         }
+        // Addresses are written to logs.
+        if urls.iter().any(|url| url.authority().is_some_and(|authority| authority.as_str().contains('@'))) {
+            return Err(StartError::SecretInAddress);
+        }
         let replicas = Arc::new(Self { urls, ways, list: RwLock::default() });
         replicas.look_up().await;
         tokio::spawn(look_up_again(Arc::downgrade(&replicas)));

@@ -48,6 +48,8 @@ impl Place {
 
 /// A session at the server.
 pub(crate) struct Seat {
+    /// Which one of its session it is. Ids of calls are unique on a seat, and no further.
+    pub(crate) no: u64,
     pub(crate) place: Place,
     pub(crate) client: Client,
 }
@@ -112,6 +114,6 @@ impl std::fmt::Debug for Place {
 
 impl std::fmt::Debug for Seat {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Seat").field("place", &self.place).finish_non_exhaustive()
+        f.debug_struct("Seat").field("no", &self.no).field("place", &self.place).finish_non_exhaustive()
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use steadfast_client::Config as ClientConfig;
+use steadfast_client::{Config as ClientConfig, Notification};
 use steadfast_engine::backend::BoxFuture;
 use steadfast_engine::{
     Answer, Backend, CallHandle, Entropy, ExchangeHandle, Facts, Incoming, SessionHandle, SessionId,
@@ -42,6 +42,8 @@ pub enum StartError {
     NoAddress,
     #[error("{0} is not the address of a server: write http://HOST:PORT/PATH, or https")]
     BadAddress(String),
+    #[error("an address has a user or a password in it: send them in a header")]
+    SecretInAddress,
 }
 
 /// What all sessions share.
@@ -61,6 +63,13 @@ impl Shared {
         is_safe_by(&self.tools, method, params)
     }
 
+    /// Hears what concerns all sessions, on whatever stream it came.
+    pub(crate) fn note(&self, notification: &Notification) {
+        if notification.method == "notifications/tools/list_changed" {
+            self.tools.forget();
+        }
+    }
+
     pub(crate) fn count_healed(&self) {
         self.healed.fetch_add(1, Ordering::Relaxed);
     }
@@ -76,9 +85,13 @@ pub(crate) fn random_number() -> i64 {
 
 /// The sessions that this process has something to do with.
 #[derive(Debug, Default)]
-struct Links(Mutex<HashMap<SessionId, Arc<Link>>>);
+pub(crate) struct Links(Mutex<HashMap<SessionId, Arc<Link>>>);
 
 impl Links {
+    pub(crate) fn remove(&self, session: &SessionId) -> Option<Arc<Link>> {
+        self.lock().remove(session)
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Link>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -142,27 +155,33 @@ impl Upstream {
         }
     }
 
-    /// The link of a session, made if this process had nothing to do with it so far.
-    fn link(&self, session: &SessionHandle, request: &Incoming) -> Arc<Link> {
+    /// The link of a session, made if this process had nothing to do with it so far. `request` is the client's newest.
+    fn link(&self, session: &SessionHandle, request: Option<&Incoming>) -> Arc<Link> {
         let facts = session.facts();
         let mut links = self.links.lock();
         let link = links.entry(facts.id).or_insert_with(|| {
-            let link = Link::new(&self.shared, Arc::clone(facts), request);
+            let link = Link::new(&self.shared, &self.links, Arc::clone(facts));
             link.open(session);
             link
         });
-        Arc::clone(link)
+        let link = Arc::clone(link);
+        drop(links);
+        if let Some(request) = request {
+            link.show(request);
+        }
+        link
     }
 }
 
 impl Backend for Upstream {
     fn initialize(&self, facts: Arc<Facts>, request: Incoming) -> BoxFuture<Result<Welcome, Unwelcome>> {
-        let link = Link::new(&self.shared, Arc::clone(&facts), &request);
+        let link = Link::new(&self.shared, &self.links, Arc::clone(&facts));
+        link.show(&request);
         let links = Arc::clone(&self.links);
         Box::pin(async move {
-            let seat = link.sit_anywhere(0, Vec::new()).await;
+            let seat = link.sit_anywhere(0, link.patience()).await;
             let forwarded = matches!(link.shared.config.credential, Credential::Forwarded);
-            let seat = link.lanes[0].sit(seat.map_err(|error| of_opening(&error, forwarded))?);
+            let seat = link.sit(0, seat.map_err(|error| of_opening(&error, forwarded))?);
             let (result, revision) = (seat.client.server(), seat.client.revision());
             links.lock().insert(facts.id, link);
             Ok(Welcome { result, revision })
@@ -191,8 +210,18 @@ impl Backend for Upstream {
         })
     }
 
+    /// What the server sends by itself is heard from now on, and the server can be told when the session ends. With the
+    /// client's own credential that has to wait until the client shows it.
+    fn restored(&self, session: SessionHandle) -> BoxFuture<()> {
+        if let Credential::Forwarded = self.shared.config.credential {
+            return Box::pin(async {});
+        }
+        let link = self.link(&session, None);
+        Box::pin(async move { link.resume_all().await })
+    }
+
     fn call(&self, call: CallHandle, request: Incoming) -> BoxFuture<Result<Bytes, ErrorObject>> {
-        let link = self.link(&call.session(), &request);
+        let link = self.link(&call.session(), Some(&request));
         Box::pin(async move { call::call(&link, &call, &request).await })
     }
 
@@ -206,11 +235,10 @@ impl Backend for Upstream {
     }
 
     fn notify(&self, session: SessionHandle, notification: Incoming) -> BoxFuture<()> {
-        // The client of the upstream has told the server itself that it is ready.
-        if notification.method == "notifications/initialized" {
+        if is_told_otherwise(&notification.method) {
             return Box::pin(async {});
         }
-        let link = self.link(&session, &notification);
+        let link = self.link(&session, Some(&notification));
         Box::pin(async move {
             let params = notification.params.as_deref().and_then(|params| std::str::from_utf8(params).ok());
             if let Err(error) = link.seated(0).await {
@@ -227,9 +255,15 @@ impl Backend for Upstream {
     }
 
     fn closed(&self, facts: &Arc<Facts>) {
-        let link = self.links.lock().remove(&facts.id);
+        let link = self.links.remove(&facts.id);
         if let (Some(link), Ok(runtime)) = (link, tokio::runtime::Handle::try_current()) {
             runtime.spawn(async move { link.close().await });
         }
     }
+}
+
+/// What the server hears from us in other words: that the client is ready it has been told, and a call that is cancelled has
+/// another id there.
+fn is_told_otherwise(method: &str) -> bool {
+    matches!(method, "notifications/initialized" | "notifications/cancelled")
 }

@@ -32,8 +32,8 @@ pub(crate) async fn call(
         let response = shared.link.call(session.headers(), text.clone()).await?;
         let run = Run { shared, session: &session, job };
         match Incoming::read(response, &shared.link.limits).await? {
-            Incoming::Whole(body) => return run.whole(&body).await,
-            Incoming::Stream(stream) => return run.follow(stream).await,
+            Incoming::Whole(body) => return run.told(run.whole(&body).await),
+            Incoming::Stream(stream) => return run.told(run.follow(stream).await),
             Incoming::Refusal { status, body, challenge } => {
                 let list = shared.link.messages(&body, session.revision).unwrap_or_default();
                 let answer = list.iter().find_map(|message| message.answer_to(&job.id));
@@ -72,6 +72,14 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
+    /// An answer is a sign of life.
+    fn told(&self, outcome: Result<Answer, Error>) -> Result<Answer, Error> {
+        if outcome.is_ok() {
+            self.shared.answered.notify_waiters();
+        }
+        outcome
+    }
+
     async fn whole(&self, body: &bytes::Bytes) -> Result<Answer, Error> {
         self.messages(body).await?.ok_or_else(no_answer)
     }

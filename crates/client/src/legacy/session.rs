@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::incoming::Incoming;
 use crate::link::{Link, Reply};
 use crate::message::{self, Answer};
-use crate::owner::{Event, Repeat};
+use crate::owner::{Event, Repeat, Succession};
 use crate::shared::{Mode, Shared};
 use steadfast_wire::members::Members;
 
@@ -114,12 +114,9 @@ async fn renew(shared: Arc<Shared>, lost: Arc<Session>) -> Result<Arc<Session>, 
         return Err(error.clone());
     }
     shared.asks.cancel_all(&lost);
-    match initialize(&shared.link, lost.revision, lost.generation + 1).await {
+    match succeed(&shared, &lost).await {
         Ok(session) => {
             let session = Arc::new(session);
-            for repeat in shared.owner.renewed(session.open()).await {
-                again(&shared.link, &session, repeat).await;
-            }
             sessions.current.send_replace(Arc::clone(&session));
             shared.owner.event(Event::SessionRenewed);
             Ok(session)
@@ -129,6 +126,21 @@ async fn renew(shared: Arc<Shared>, lost: Arc<Session>) -> Result<Arc<Session>, 
             Err(error)
         }
     }
+}
+
+/// The session after one that is lost, as its owner wants it.
+async fn succeed(shared: &Shared, lost: &Session) -> Result<Session, Error> {
+    let generation = lost.generation + 1;
+    match shared.owner.lost(lost.open()).await {
+        Succession::Renew => {}
+        Succession::Adopt(open) => return Ok(Session { generation, ..reopen(open)? }),
+        Succession::End => return Err(Error::Closed),
+    }
+    let session = initialize(&shared.link, lost.revision, generation).await?;
+    for repeat in shared.owner.renewed(session.open()).await {
+        again(&shared.link, &session, repeat).await;
+    }
+    Ok(session)
 }
 
 /// Makes a request again in a new session. The session is of use without it, so a failure is logged and no more.
@@ -184,12 +196,18 @@ pub(crate) async fn initialize(link: &Link, offer: Revision, generation: u64) ->
     let id = headers.get(headers::SESSION_ID).cloned();
     let session = Session { id, revision, generation, server };
     let initialized = message::notification("notifications/initialized", None);
-    match link.control(session.headers(), initialized).await? {
-        (_, Incoming::Refusal { status, body, challenge }) => {
-            Err(Error::Refused { status: status.as_u16(), body, challenge })
+    let error = match link.control(session.headers(), initialized).await {
+        Ok((_, Incoming::Refusal { status, body, challenge })) => {
+            Error::Refused { status: status.as_u16(), body, challenge }
         }
-        _ => Ok(session),
+        Ok(_) => return Ok(session),
+        Err(error) => error,
+    };
+    // The server has it, and nobody will use it.
+    if let Err(error) = end(link, &session).await {
+        tracing::debug!(%error, "a session that came to nothing was not ended");
     }
+    Err(error)
 }
 
 /// Sends a notification; again in a new session if the server has forgotten this one, which means that it has not
@@ -221,11 +239,15 @@ pub(crate) async fn notify(
 
 /// Tells the server to forget the session. It may have done so, or not know how to.
 pub(crate) async fn close(shared: &Shared, session: &Session) -> Result<(), Error> {
+    end(&shared.link, session).await
+}
+
+async fn end(link: &Link, session: &Session) -> Result<(), Error> {
     if session.id.is_none() {
         return Ok(());
     }
-    let response = shared.link.delete(session.headers()).await?;
-    match Incoming::read(response, &shared.link.limits).await? {
+    let response = link.delete(session.headers()).await?;
+    match Incoming::read(response, &link.limits).await? {
         Incoming::Refusal { status: StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, .. } => Ok(()),
         Incoming::Refusal { status, body, challenge } => {
             Err(Error::Refused { status: status.as_u16(), body, challenge })

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::StatusCode;
 use steadfast_wire::headers;
 use steadfast_wire::sse::Kind;
+use tokio::time::Instant;
 
 use super::receive::receive;
 use super::{Session, Sessions};
@@ -14,8 +15,8 @@ use crate::owner::Event;
 use crate::resume::Position;
 use crate::shared::{Mode, Shared};
 
-/// Opens the stream, resumes it, opens it again, until the client ends, the server has none, or it fails too often in a
-/// row.
+/// Opens the stream, resumes it, opens it again, until the client ends or the server has none. If it fails too often in a row,
+/// that waits until the server answers a call.
 pub(crate) async fn hold_standalone(shared: Arc<Shared>) {
     let Mode::Session(sessions) = &shared.mode else { return };
     let end = tokio::select! {
@@ -42,6 +43,7 @@ async fn hold(shared: &Arc<Shared>, sessions: &Sessions) -> Option<Error> {
             Ok(stream) => {
                 position.connected();
                 shared.owner.event(Event::StandaloneOpen);
+                let begun = Instant::now();
                 tokio::select! {
                     end = listen(shared, &session, stream, &mut position) => match end {
                         End::Over(_) => {}
@@ -51,6 +53,7 @@ async fn hold(shared: &Arc<Shared>, sessions: &Sessions) -> Option<Error> {
                     // Its session is over, whether or not the server has noticed.
                     _ = changes.changed() => {}
                 }
+                position.lasted(begun.elapsed(), &shared.link.backoff);
                 tokio::time::sleep(position.wait(&shared.link.backoff)).await;
                 continue;
             }
@@ -68,9 +71,29 @@ async fn hold(shared: &Arc<Shared>, sessions: &Sessions) -> Option<Error> {
         };
         position.failed();
         if position.is_given_up(&shared.link.backoff) {
-            return Some(error);
+            if !may_pass(&error) {
+                return Some(error);
+            }
+            // Who was away may come back.
+            shared.owner.event(Event::StandaloneLost(error));
+            tokio::select! {
+                () = shared.answered.notified() => {}
+                _ = changes.changed() => {}
+            }
+            position.give_another_chance();
+            continue;
         }
         tokio::time::sleep(position.wait(&shared.link.backoff)).await;
+    }
+}
+
+/// Whether the reason may be gone by the time that the server answers something else.
+fn may_pass(error: &Error) -> bool {
+    match error {
+        Error::Connect(_) | Error::Broken(_) | Error::Timeout(_) | Error::OutcomeUnknown { .. } => true,
+        // Somebody else has it, or the server is on its way up.
+        Error::Refused { status, .. } => matches!(status, 408 | 409 | 429 | 500..=599),
+        _ => false,
     }
 }
 

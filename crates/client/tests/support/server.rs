@@ -17,6 +17,8 @@ pub(crate) struct Request {
     pub(crate) verb: String,
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) body: Value,
+    /// The body as it came.
+    pub(crate) text: String,
 }
 
 impl Request {
@@ -226,6 +228,13 @@ impl Server {
         self.state.connections.load(Ordering::SeqCst)
     }
 
+    /// Notes something that no client has sent, with the verb `PROD`, for a script to go by.
+    pub(crate) fn prod(&self) {
+        let prod = Request { verb: "PROD".to_owned(), ..Request::default() };
+        self.state.log.lock().expect("the log").push(prod);
+        self.state.changed.notify_waiters();
+    }
+
     /// Waits until what clients have sent fulfils this.
     pub(crate) async fn until(&self, what: &str, condition: impl Fn(&[Request]) -> bool) {
         super::within(what, self.state.until(&condition)).await;
@@ -322,19 +331,21 @@ async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Request> {
     let head = String::from_utf8(buffer.drain(..end).collect()).expect("a head is ASCII");
     let mut lines = head.lines();
     let verb = lines.next()?.split(' ').next()?.to_owned();
-    let headers: BTreeMap<_, _> = lines
-        .filter_map(|line| line.split_once(": "))
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect();
+    let mut headers: BTreeMap<String, String> = BTreeMap::new();
+    for (name, value) in lines.filter_map(|line| line.split_once(": ")) {
+        // One that is sent twice shows.
+        let known = headers.entry(name.to_owned()).or_default();
+        *known = if known.is_empty() { value.to_owned() } else { format!("{known}, {value}") };
+    }
     let length = headers.get("content-length").map_or(0, |length| length.parse().expect("a number"));
     while buffer.len() < length {
         if stream.read_buf(buffer).await.ok()? == 0 {
             return None;
         }
     }
-    let body: Vec<u8> = buffer.drain(..length).collect();
-    let body = if body.is_empty() { Value::Null } else { serde_json::from_slice(&body).expect("JSON") };
-    Some(Request { verb, headers, body })
+    let text = String::from_utf8(buffer.drain(..length).collect()).expect("a body is text");
+    let body = if text.is_empty() { Value::Null } else { serde_json::from_str(&text).expect("JSON") };
+    Some(Request { verb, headers, body, text })
 }
 
 impl Reply {

@@ -48,6 +48,10 @@ impl Backend for Swap {
         self.current().opened(session)
     }
 
+    fn restored(&self, session: SessionHandle) -> BoxFuture<()> {
+        self.current().restored(session)
+    }
+
     fn call(&self, call: CallHandle, request: Incoming) -> BoxFuture<Result<Bytes, ErrorObject>> {
         let answer = self.current().call(call, request);
         let Some(took) = self.took.clone() else { return answer };

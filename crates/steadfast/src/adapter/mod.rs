@@ -185,6 +185,11 @@ impl<H: ServerHandler> Backend for HandlerBackend<H> {
         Box::pin(std::future::ready(Ok(())))
     }
 
+    /// A handler is made when it is needed.
+    fn restored(&self, _session: SessionHandle) -> BoxFuture<()> {
+        Box::pin(std::future::ready(()))
+    }
+
     fn closed(&self, facts: &Arc<Facts>) {
         self.values.close(facts.id);
     }

@@ -71,7 +71,7 @@ async fn an_answer_whose_client_is_gone_at_once_is_taken_or_not(backing: Backing
 }
 
 async fn a_session_is_not_kept_by_clients_that_are_gone(backing: Backing) {
-    let isolate = |builder: steadfast::Builder<_>| builder.duplicates(Duplicates::Isolate);
+    let isolate = |builder: crate::support::Builder| builder.duplicates(Duplicates::Isolate);
     let host = Host::start(backing, isolate).await;
     let session = Session::open(&host).await;
     for _ in 0..20 {

@@ -61,9 +61,7 @@ async fn an_unread_stream_stalls_nobody(backing: Backing) {
     drop(listener);
 }
 
-fn small_streams(
-    builder: steadfast::Builder<crate::support::TestHandler>,
-) -> steadfast::Builder<crate::support::TestHandler> {
+fn small_streams(builder: crate::support::Builder) -> crate::support::Builder {
     builder.limits(Limits { stream_bytes: 20_000, ..Limits::default() })
 }
 
@@ -114,7 +112,7 @@ async fn overflow_drops_nothing_but_progress_and_log_messages(backing: Backing) 
 }
 
 async fn a_full_session_refuses_new_calls_and_keeps_the_old(backing: Backing) {
-    let configure = |builder: steadfast::Builder<_>| {
+    let configure = |builder: crate::support::Builder| {
         builder.limits(Limits { session_bytes: 50_000, calls: 3, ..Limits::default() })
     };
     let host = Host::start(backing, configure).await;

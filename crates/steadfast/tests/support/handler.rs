@@ -12,7 +12,8 @@ use rmcp::model::{
     ServerNotification, ServerRequest, SubscriptionFilter, Tool,
 };
 use rmcp::service::{
-    NotificationContext, PeerRequestOptions, RequestContext, RequestHandle, RoleServer, SubscriptionContext,
+    NotificationContext, PeerRequestOptions, RequestContext, RequestHandle, RoleServer, ServiceError,
+    SubscriptionContext,
 };
 use rmcp::{ErrorData, ServerHandler};
 use serde_json::{Map, Value, json};
@@ -361,6 +362,10 @@ impl ServerHandler for TestHandler {
             "notifications/ask" => {
                 let said = match context.peer.send_request(question("Which?")).await {
                     Ok(_) => "answered".to_owned(),
+                    // Without the data, which a gateway adds.
+                    Err(ServiceError::McpError(error)) => {
+                        format!("Mcp error: {}: {}", error.code.0, error.message)
+                    }
                     Err(error) => error.to_string(),
                 };
                 self.gates.mark(&said);

@@ -32,6 +32,9 @@ pub(crate) use serde_json::{Value, json};
 pub(crate) use session::Session;
 pub(crate) use sse::{Frame, Stream};
 
+/// What a test sets a host up with.
+pub(crate) type Builder = steadfast::Builder<TestHandler>;
+
 /// Makes two tests of each named function, which takes a [`Backing`]: one in memory, one on SQLite.
 #[macro_export]
 macro_rules! on_every_store {

@@ -34,6 +34,10 @@ impl Backend for Passing {
         Box::pin(async { Ok(()) })
     }
 
+    fn restored(&self, _session: SessionHandle) -> BoxFuture<()> {
+        Box::pin(async {})
+    }
+
     fn closed(&self, _facts: &Arc<Facts>) {}
 
     fn initialize(&self, _: Arc<Facts>, _: Incoming) -> BoxFuture<Result<Welcome, Unwelcome>> {

@@ -1,0 +1,101 @@
+//! A gateway in front of rmcp's own server.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+#[path = "../../client/tests/rmcp_server/server.rs"]
+mod server;
+
+use std::collections::BTreeSet;
+
+use steadfast::SessionEventKind::Healed;
+use support::{Backing, Host, Relay, Session, Value, json, within};
+use tokio::sync::mpsc;
+
+async fn gateway() -> (Host, mpsc::Receiver<&'static str>) {
+    let (url, news) = server::start().await;
+    (Host::before(Backing::Memory, [url], |builder| builder).await, news)
+}
+
+#[tokio::test]
+async fn tools_are_listed_and_called_in_every_revision() {
+    let (host, _) = gateway().await;
+    for revision in ["2025-03-26", "2025-06-18", "2025-11-25"] {
+        let session = Session::at(&host, revision).await;
+        let list = session.request(1, "tools/list", json!({})).send().await.answer();
+        assert_eq!(list["result"]["tools"].as_array().unwrap().len(), 5, "{revision}");
+        assert_eq!(session.say("2", "deploy", json!({"region": "ü"})).await, "\"ü\"", "{revision}");
+        let unknown = session.call(3, "no such tool", json!({})).await;
+        assert_eq!(unknown["error"]["code"], -32602, "{revision}: {unknown}");
+        assert_eq!(session.delete().send().await.status, 204);
+    }
+}
+
+#[tokio::test]
+async fn a_hundred_calls_at_once_get_their_own_answers() {
+    let (host, _) = gateway().await;
+    let session = Session::open(&host).await;
+    let work: Vec<_> = (0..100)
+        .map(|id| {
+            let session = session.clone();
+            tokio::spawn(async move { session.say(id, "deploy", json!({"region": id})).await })
+        })
+        .collect();
+    for (id, work) in work.into_iter().enumerate() {
+        assert_eq!(work.await.unwrap(), id.to_string());
+    }
+}
+
+/// All of a tool's asks are shown before one is answered, wherever rmcp sends them.
+#[tokio::test]
+async fn asks_are_shown_all_at_once() {
+    let (host, _) = gateway().await;
+    let session = Session::open(&host).await;
+    let mut stream = session.tool(1, "fan", json!({"n": 5})).stream().await;
+    let mut asks = Vec::new();
+    for _ in 0..5 {
+        let ask = stream.message().await;
+        assert_eq!(ask["method"], "test/ask", "{ask}");
+        asks.push(ask);
+    }
+    let asked: BTreeSet<_> = asks.iter().map(|ask| ask["params"]["n"].as_u64().unwrap()).collect();
+    assert_eq!(asked, (0..5).collect());
+    for ask in &asks {
+        assert_eq!(session.answer(&ask["id"], json!({})).await.status, 202);
+    }
+    assert_eq!(support::session::said(&stream.message().await), "5");
+}
+
+#[tokio::test]
+async fn a_cancelled_call_is_cancelled_in_the_handler() {
+    let (host, mut news) = gateway().await;
+    let session = Session::open(&host).await;
+    let mut stream = session.tool("x", "until_cancelled", json!({})).stream().await;
+    assert_eq!(within("the beginning", news.recv()).await, Some("begun"));
+    assert_eq!(session.cancel("x").await.status, 202);
+    assert_eq!(within("the cancellation", news.recv()).await, Some("cancelled"));
+    assert_eq!(stream.messages().await, Vec::<Value>::new());
+}
+
+/// A server that was started anew knows nothing of the session, and the client need not know.
+#[tokio::test]
+async fn a_server_that_was_started_anew_is_initialized_again() {
+    let (first, _news) = server::start().await;
+    let relay = Relay::before(&first).await;
+    let host = Host::before(Backing::Memory, [relay.url()], |builder| builder).await;
+    let session = Session::open(&host).await;
+    assert_eq!(session.say(1, "deploy", json!({"region": "us"})).await, "\"us\"");
+    let (second, _news) = server::start().await;
+    relay.retarget(&second).await;
+    let work: Vec<_> = (0..20)
+        .map(|id| {
+            let session = session.clone();
+            tokio::spawn(async move { session.say(id, "deploy", json!({"region": id})).await })
+        })
+        .collect();
+    for (id, work) in work.into_iter().enumerate() {
+        assert_eq!(work.await.unwrap(), id.to_string());
+    }
+    host.heard.once(&session, Healed).await;
+    assert_eq!(host.upstream().healed(), 1);
+}

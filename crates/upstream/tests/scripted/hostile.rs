@@ -1,0 +1,140 @@
+//! Servers that do what no server should: each call gets one explicit error, and the next call works.
+
+use crate::support::server::{Reply, Request, Server};
+use crate::support::{Value, json};
+
+use super::{call, calls, opened, reason};
+
+const SSE: &str = "content-type: text/event-stream\r\n";
+const JSON: &str = "content-type: application/json\r\n";
+
+/// What a call is answered with, by the name of its tool.
+fn script(request: &Request) -> Option<Reply> {
+    let id = &request.body["id"];
+    let other = json!({"jsonrpc": "2.0", "id": 4711, "result": {}});
+    let mine = |result: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#);
+    Some(match request.body["params"]["name"].as_str()? {
+        "fine" => Reply::result(request, &json!({"fine": true})),
+        "wrong id" => Reply::json(&other),
+        "wrong id in a stream" => Reply::stream().event(&other),
+        "the same digits" => Reply::json(&json!({"jsonrpc": "2.0", "id": id.to_string(), "result": {}})),
+        "two answers" => Reply::new(
+            200,
+            SSE,
+            &format!("data: {}\n\ndata: {}\n\n", mine(r#"{"no":1}"#), mine(r#"{"no":2}"#)),
+        ),
+        "garbage" => Reply::new(200, JSON, "{\"jsonrpc\":\"2.0\",\"id\":"),
+        "garbage in a stream" => Reply::stream().send("data: {\"jsonrpc\": nonsense\n\n"),
+        "no text" => Reply::new(200, JSON, "\u{0}\u{1}"),
+        "a page" => Reply::new(200, "content-type: text/html\r\n", "<html>"),
+        "nothing" => Reply::new(202, "", ""),
+        "neither" => Reply::json(&json!({"jsonrpc": "2.0", "id": id})),
+        "a batch" => Reply::json(&json!([{"jsonrpc": "2.0", "id": id, "result": {}}])),
+        "an endless head" => {
+            Reply::default().send("HTTP/1.1 200 x\r\n").send(&"x-more: 1234567890\r\n".repeat(20_000))
+        }
+        "a long header" => {
+            Reply::default().send(&format!("HTTP/1.1 200 x\r\nx: {}\r\n\r\n", "y".repeat(500_000)))
+        }
+        "no head" => Reply::default().send("what?\r\n\r\n"),
+        "half a body" => Reply::default()
+            .send("HTTP/1.1 200 x\r\ncontent-type: application/json\r\ncontent-length: 999\r\n\r\n{"),
+        "hangs up" => Reply::default(),
+        "moved" => Reply::new(307, "location: /elsewhere\r\n", ""),
+        "moved for ever" => Reply::new(301, "location: /elsewhere\r\n", ""),
+        status => Reply::new(status.parse().ok()?, "", "because"),
+    })
+}
+
+async fn check(tool: &str, expect: (&str, bool)) -> Value {
+    let server = Server::with_sessions(script).await;
+    let (_host, session) = opened(&server).await;
+    let answer = call(&session, 1, tool).await;
+    assert_eq!(reason(&answer), (expect.0.to_owned(), expect.1), "{tool}: {answer}");
+    assert_eq!(calls(&server, tool), 1, "{tool}");
+    assert_eq!(call(&session, 2, "fine").await["result"], json!({"fine": true}), "after {tool}");
+    answer["error"].clone()
+}
+
+#[tokio::test]
+async fn what_is_no_answer_is_an_error() {
+    for tool in [
+        "wrong id",
+        "the same digits",
+        "garbage",
+        "garbage in a stream",
+        "no text",
+        "a page",
+        "nothing",
+        "neither",
+        "a batch",
+    ] {
+        check(tool, ("bad_answer", false)).await;
+    }
+}
+
+#[tokio::test]
+async fn what_breaks_off_has_an_unknown_outcome() {
+    for tool in
+        ["wrong id in a stream", "an endless head", "a long header", "no head", "half a body", "hangs up"]
+    {
+        check(tool, ("outcome_unknown", false)).await;
+    }
+}
+
+#[tokio::test]
+async fn refusals_are_told_with_their_status() {
+    for (tool, retryable) in [
+        ("400", false),
+        ("401", false),
+        ("403", false),
+        ("405", false),
+        ("429", true),
+        ("500", false),
+        ("501", false),
+    ] {
+        let error = check(tool, ("upstream_refused", retryable)).await;
+        assert_eq!(error["data"]["status"].to_string(), tool);
+        assert!(error["message"].as_str().unwrap().contains("because"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn nobody_is_led_elsewhere() {
+    for tool in ["moved", "moved for ever"] {
+        check(tool, ("upstream_refused", false)).await;
+    }
+}
+
+#[tokio::test]
+async fn of_two_answers_the_first_counts() {
+    let server = Server::with_sessions(script).await;
+    let (_host, session) = opened(&server).await;
+    assert_eq!(call(&session, 1, "two answers").await["result"], json!({"no": 1}));
+    assert_eq!(call(&session, 2, "fine").await["result"], json!({"fine": true}));
+}
+
+/// A server that answers one call under the id of another cannot make that other one hear it.
+#[tokio::test]
+async fn an_answer_on_the_wrong_stream_is_not_taken() {
+    let server = Server::with_sessions(|request| {
+        let both = |log: &[Request]| log.iter().filter(|request| request.method() == "tools/call").count() == 2;
+        let go = |log: &[Request]| log.iter().any(|request| request.method() == "notifications/go");
+        match request.body["params"]["name"].as_str()? {
+            "victim" => Some(Reply::stream().until(go).answer(request, &json!({"mine": true}))),
+            "liar" => {
+                let forged = json!({"jsonrpc": "2.0", "id": request.body["id"].as_i64()? - 1, "result": {"forged": true}});
+                Some(Reply::stream().until(both).event(&forged).answer(request, &json!({"liar": true})))
+            }
+            _ => None,
+        }
+    })
+    .await;
+    let (_host, session) = opened(&server).await;
+    let mut victim = session.tool(1, "victim", json!({})).stream().await;
+    server.until("the victim", |log| log.iter().any(|request| request.calls("victim"))).await;
+    assert_eq!(call(&session, 2, "liar").await["result"], json!({"liar": true}));
+    assert_eq!(session.notify("notifications/go", json!({})).await.status, 202);
+    let heard = victim.messages().await;
+    assert_eq!(heard, [json!({"jsonrpc": "2.0", "id": 1, "result": {"mine": true}})]);
+}

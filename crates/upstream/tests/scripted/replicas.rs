@@ -1,0 +1,227 @@
+//! Several processes of one server: sessions go where there is room, and move when theirs is gone.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use steadfast::SessionEventKind::Healed;
+use steadfast_client::Uri;
+
+use crate::support::server::{Reply, Request};
+use crate::support::{Backing, Host, Relay, Session, Value, json, within};
+
+use super::forgetful::Forgetful;
+use super::{call, calls, reason};
+
+struct Pair {
+    a: Forgetful,
+    b: Forgetful,
+    at_a: Relay,
+    at_b: Relay,
+}
+
+impl Pair {
+    async fn start(script: fn(&Request) -> Option<Reply>) -> Self {
+        let (a, b) = (Forgetful::start("a", script).await, Forgetful::start("b", script).await);
+        let (at_a, at_b) = (Relay::before(&a.server.url()).await, Relay::before(&b.server.url()).await);
+        Self { a, b, at_a, at_b }
+    }
+
+    fn urls(&self) -> [Uri; 2] {
+        [self.at_a.url(), self.at_b.url()]
+    }
+
+    async fn gateway(&self) -> Host {
+        Host::before(Backing::Memory, self.urls(), |builder| builder).await
+    }
+}
+
+/// Who is up, and how many sessions each has.
+fn status(host: &Host) -> Vec<(bool, usize)> {
+    host.upstream().replicas().iter().map(|replica| (replica.is_up, replica.sessions)).collect()
+}
+
+async fn until(host: &Host, expect: &[(bool, usize)]) {
+    let reached = async {
+        while status(host) != expect {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within(&format!("{expect:?}"), reached).await;
+}
+
+#[tokio::test]
+async fn a_new_session_goes_where_there_are_fewest() {
+    let pair = Pair::start(|_| None).await;
+    let host = pair.gateway().await;
+    let mut sessions = Vec::new();
+    for _ in 0..6 {
+        sessions.push(Session::open(&host).await);
+    }
+    assert_eq!(status(&host), [(true, 3), (true, 3)]);
+    // The first, third and fifth are at the first replica.
+    for no in [0, 2] {
+        assert_eq!(sessions[no].delete().send().await.status, 204);
+    }
+    until(&host, &[(true, 1), (true, 3)]).await;
+    Session::open(&host).await;
+    assert_eq!((pair.a.opened(), pair.b.opened()), (4, 3));
+}
+
+#[tokio::test]
+async fn the_sessions_of_a_dead_replica_move() {
+    let pair = Pair::start(|_| None).await;
+    let host = pair.gateway().await;
+    let (here, there) = (Session::open(&host).await, Session::open(&host).await);
+    here.request(1, "logging/setLevel", json!({"level": "info"})).send().await.answer();
+    pair.at_a.kill().await;
+    let heard = here.tool(2, "t", json!({})).send().await.messages();
+    assert_eq!(heard.last().unwrap()["result"], json!({}), "{heard:?}");
+    host.heard.once(&here, Healed).await;
+    assert_eq!(status(&host), [(false, 0), (true, 2)]);
+    let told: Vec<_> =
+        pair.b.server.log().into_iter().filter(|r| r.header("mcp-session-id") == Some("b2")).collect();
+    let told: Vec<_> = told.iter().filter(|r| r.verb == "POST").map(Request::method).collect();
+    assert_eq!(told, ["notifications/initialized", "logging/setLevel", "tools/call"]);
+    // New ones stay away, and who was elsewhere has noticed nothing.
+    let third = Session::open(&host).await;
+    assert_eq!(status(&host), [(false, 0), (true, 3)]);
+    assert_eq!(call(&there, 1, "t").await["result"], json!({}));
+    assert_eq!(call(&third, 1, "t").await["result"], json!({}));
+    assert_eq!(pair.b.opened(), 3);
+    // It comes back by itself, and has room.
+    pair.at_a.revive();
+    until(&host, &[(true, 0), (true, 3)]).await;
+    Session::open(&host).await;
+    assert_eq!(status(&host), [(true, 1), (true, 3)]);
+    // Nobody moves back without need.
+    assert_eq!(call(&here, 3, "t").await["result"], json!({}));
+    assert_eq!(pair.a.opened(), 2);
+}
+
+/// The tools of a server whose calls never end at the first replica and at once at the second.
+fn slow_at_a(request: &Request) -> Option<Reply> {
+    let list = json!({"tools": [{"name": "look", "inputSchema": {}, "annotations": {"readOnlyHint": true}}]});
+    let is_a = request.header("mcp-session-id").is_some_and(|id| id.starts_with('a'));
+    match request.method() {
+        "tools/list" => Some(Reply::result(request, &list)),
+        "tools/call" if is_a => Some(Reply::stream().hang()),
+        _ => None,
+    }
+}
+
+#[tokio::test]
+async fn calls_in_flight_at_a_dead_replica_end() {
+    let pair = Pair::start(slow_at_a).await;
+    let host = pair.gateway().await;
+    let session = Session::open(&host).await;
+    let work: BTreeMap<u64, _> = (0..20)
+        .map(|id| {
+            let (session, tool) = (session.clone(), if id % 2 == 0 { "look" } else { "touch" });
+            (id, tokio::spawn(async move { call(&session, id, tool).await }))
+        })
+        .collect();
+    let all = |log: &[Request]| log.iter().filter(|r| r.method() == "tools/call").count() == 20;
+    pair.a.server.until("all calls", all).await;
+    pair.at_a.kill().await;
+    for (id, work) in work {
+        let answer = work.await.unwrap();
+        if id % 2 == 0 {
+            assert_eq!(answer["result"], json!({}), "a call that only looks is made again: {answer}");
+        } else {
+            assert_eq!(reason(&answer), ("outcome_unknown".to_owned(), false));
+        }
+    }
+    assert_eq!((calls(&pair.b.server, "look"), calls(&pair.b.server, "touch")), (10, 0));
+    assert_eq!(pair.b.opened(), 1, "the session moved once");
+    assert_eq!(host.upstream().healed(), 1);
+}
+
+/// A replica that is about to go takes no connections any more and still works on what it has. Calls there and calls at the
+/// next replica have the same ids at their servers, and are not taken for each other.
+#[tokio::test]
+async fn calls_at_the_old_replica_are_not_taken_for_those_at_the_new() {
+    fn script(request: &Request) -> Option<Reply> {
+        let go = |method: &'static str| move |log: &[Request]| log.iter().any(|r| r.method() == method);
+        let ask = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
+        match request.body["params"]["name"].as_str()? {
+            "old" => {
+                let reply = Reply::stream().until(|log| log.iter().any(|r| r.verb == "PROD")).event(&ask);
+                Some(reply.answer(request, &json!({"old": true})))
+            }
+            "new" => {
+                Some(Reply::stream().until(go("notifications/go")).answer(request, &json!({"new": true})))
+            }
+            _ => None,
+        }
+    }
+    let pair = Pair::start(script).await;
+    let host = Host::before(Backing::Memory, pair.urls(), |builder| {
+        builder.upstream(|config| config.standalone = false)
+    })
+    .await;
+    let session = Session::open(&host).await;
+    let mut old = session.tool("old", "old", json!({})).stream().await;
+    pair.a.server.until("the old call", |log| log.iter().any(|r| r.calls("old"))).await;
+    pair.at_a.shut().await;
+    // The gateway has a connection or two to spare; they are used up by calls that never end.
+    let mut others = Vec::new();
+    let is_new = |log: &[Request]| log.iter().any(|request| request.calls("new"));
+    while !is_new(&pair.b.server.log()) {
+        let before = calls(&pair.a.server, "new") + calls(&pair.b.server, "new");
+        let stream = session.tool(others.len() as u64, "new", json!({})).stream().await;
+        others.push(stream);
+        let arrived = async {
+            while calls(&pair.a.server, "new") + calls(&pair.b.server, "new") == before {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        within("a call", arrived).await;
+    }
+    let id =
+        |log: Vec<Request>, tool: &str| log.into_iter().rfind(|r| r.calls(tool)).unwrap().body["id"].clone();
+    let (at_a, at_b) = (id(pair.a.server.log(), "old"), id(pair.b.server.log(), "new"));
+    assert_eq!(at_a, at_b, "both servers have a call of that id");
+    pair.a.server.prod();
+    let asks = |heard: &[Value]| heard.iter().filter(|message| message["method"] == "roots/list").count();
+    let heard = old.messages().await;
+    assert_eq!(asks(&heard), 1, "{heard:?}");
+    assert_eq!(heard.last().unwrap()["result"], json!({"old": true}));
+    let mut newest = others.pop().unwrap();
+    session.notify("notifications/go", json!({})).await;
+    let heard = newest.messages().await;
+    assert_eq!(asks(&heard), 0, "{heard:?}");
+    assert_eq!(heard.last().unwrap()["result"], json!({"new": true}));
+}
+
+/// If the other replica does not take the session, the first is waited for.
+#[tokio::test]
+async fn a_replica_that_comes_back_first_keeps_its_sessions() {
+    let pair = Pair::start(|_| None).await;
+    let patience = Duration::from_secs(5);
+    let host = Host::before(Backing::Memory, pair.urls(), move |builder| builder.patience(patience)).await;
+    let session = Session::open(&host).await;
+    pair.at_a.kill().await;
+    // Nobody has noticed yet that this one is gone, too.
+    pair.at_b.kill().await;
+    let work = tokio::spawn({
+        let session = session.clone();
+        async move { call(&session, 1, "t").await }
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    pair.at_a.revive();
+    assert_eq!(work.await.unwrap()["result"], json!({}));
+    assert_eq!((pair.a.opened(), pair.b.opened()), (1, 0));
+}
+
+/// A replica that refuses new sessions for the moment is passed over.
+#[tokio::test]
+async fn a_replica_that_is_not_ready_is_passed_over() {
+    let tired = crate::support::server::Server::raw(|_| Some(Reply::status(503))).await;
+    let b = Forgetful::start("b", |_| None).await;
+    let host = Host::before(Backing::Memory, [tired.url(), b.server.url()], |builder| builder).await;
+    for id in 0..3 {
+        let session = Session::open(&host).await;
+        assert_eq!(call(&session, id, "t").await["result"], json!({}));
+    }
+    assert_eq!(b.opened(), 3);
+}

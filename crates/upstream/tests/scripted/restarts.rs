@@ -1,0 +1,134 @@
+//! Gateways that die, and gateways that share their sessions: the server notices nothing.
+
+use std::collections::BTreeSet;
+
+use steadfast::SessionEventKind::{Healed, Restored};
+
+use crate::support::server::{Reply, Request};
+use crate::support::{Backing, Host, Session, json};
+
+use super::call;
+use super::forgetful::Forgetful;
+
+async fn durable(forgetful: &Forgetful) -> Host {
+    Host::before(Backing::Sqlite, [forgetful.server.url()], |builder| builder).await
+}
+
+fn holds_a_stream(request: &Request) -> Option<Reply> {
+    (request.verb == "GET").then(|| Reply::stream().hang())
+}
+
+fn gets(log: &[Request]) -> usize {
+    log.iter().filter(|request| request.verb == "GET").count()
+}
+
+#[tokio::test]
+async fn a_session_goes_on_after_a_crash_where_it_was() {
+    let forgetful = Forgetful::start("s", |_| None).await;
+    let mut host = durable(&forgetful).await;
+    let mut session = Session::open(&host).await;
+    session.request(1, "logging/setLevel", json!({"level": "debug"})).send().await.answer();
+    for round in 0..3 {
+        for id in 0..5 {
+            assert_eq!(call(&session, id, "t").await["result"], json!({}), "round {round}");
+        }
+        host.restart().await;
+        session = session.via(&host);
+    }
+    assert_eq!(call(&session, 1, "t").await["result"], json!({}));
+    assert_eq!(forgetful.opened(), 1, "the server was not bothered");
+    let log = forgetful.server.log();
+    let sent: Vec<_> = log.iter().filter(|request| request.method() == "tools/call").collect();
+    assert!(sent.iter().all(|request| request.header("mcp-session-id") == Some("s1")));
+    assert!(sent.iter().all(|request| request.header("mcp-protocol-version") == Some("2025-11-25")));
+    let ids: BTreeSet<_> = sent.iter().map(|request| request.body["id"].to_string()).collect();
+    assert_eq!(ids.len(), sent.len(), "no id was used twice: {ids:?}");
+    // What the server was told is remembered, too.
+    forgetful.forget();
+    assert_eq!(call(&session, 2, "t").await["result"], json!({}));
+    let levels = |log: Vec<Request>| log.iter().filter(|r| r.body["params"]["level"] == "debug").count();
+    assert_eq!(levels(forgetful.server.log()), 2);
+    host.heard.once(&session, Healed).await;
+}
+
+/// A client that does nothing but listen hears the server again after a crash.
+#[tokio::test]
+async fn the_servers_own_stream_is_opened_again_for_whoever_listens() {
+    let forgetful = Forgetful::start("s", holds_a_stream).await;
+    let mut host = durable(&forgetful).await;
+    let session = Session::open(&host).await;
+    forgetful.server.until("a GET", |log| gets(log) == 1).await;
+    host.restart().await;
+    let _listener = session.via(&host).listen().stream().await;
+    forgetful.server.until("another GET", |log| gets(log) == 2).await;
+    let log = forgetful.server.log();
+    assert!(log.iter().filter(|r| r.verb == "GET").all(|r| r.header("mcp-session-id") == Some("s1")));
+    assert_eq!(forgetful.opened(), 1);
+}
+
+#[tokio::test]
+async fn a_session_that_is_deleted_after_a_crash_is_deleted_at_the_server() {
+    let forgetful = Forgetful::start("s", |_| None).await;
+    let mut host = durable(&forgetful).await;
+    let session = Session::open(&host).await;
+    host.restart().await;
+    assert_eq!(session.via(&host).delete().send().await.status, 204);
+    forgetful.server.until("the DELETE", |log| log.iter().any(|request| request.verb == "DELETE")).await;
+    let deleted = forgetful.server.log().into_iter().find(|request| request.verb == "DELETE").unwrap();
+    assert_eq!(deleted.header("mcp-session-id"), Some("s1"));
+}
+
+#[tokio::test]
+async fn two_gateways_serve_one_session() {
+    let forgetful = Forgetful::start("s", |_| None).await;
+    let here = durable(&forgetful).await;
+    let there = here.beside().await;
+    let session = Session::open(&here).await;
+    for id in 0..10 {
+        let via = session.via(if id % 2 == 0 { &here } else { &there });
+        assert_eq!(call(&via, id, "t").await["result"], json!({}));
+    }
+    there.heard.once(&session, Restored).await;
+    assert_eq!(forgetful.opened(), 1);
+    let log = forgetful.server.log();
+    let ids: BTreeSet<_> =
+        log.iter().filter(|r| r.method() == "tools/call").map(|r| r.body["id"].to_string()).collect();
+    assert_eq!(ids.len(), 10, "{ids:?}");
+}
+
+/// What one gateway has healed is healed for the other: the client's session does not fall apart at the server.
+#[tokio::test]
+async fn a_session_that_was_healed_here_is_taken_over_there() {
+    let forgetful = Forgetful::start("s", |_| None).await;
+    let here = durable(&forgetful).await;
+    let there = here.beside().await;
+    let session = Session::open(&here).await;
+    assert_eq!(call(&session.via(&there), 1, "t").await["result"], json!({}));
+    forgetful.forget();
+    assert_eq!(call(&session.via(&here), 2, "t").await["result"], json!({}));
+    assert_eq!(call(&session.via(&there), 3, "t").await["result"], json!({}));
+    assert_eq!(forgetful.opened(), 2);
+    assert_eq!((here.upstream().healed(), there.upstream().healed()), (1, 0));
+}
+
+/// A session that ended at one gateway is not opened anew by another that still had a stream of it.
+#[tokio::test]
+async fn a_session_that_ended_here_is_over_there() {
+    let forgetful = Forgetful::start("s", |request| {
+        // The stream ends when the session does.
+        (request.verb == "GET").then(|| Reply::stream().until(|log| log.iter().any(|r| r.verb == "DELETE")))
+    })
+    .await;
+    let here = durable(&forgetful).await;
+    let there = here.beside().await;
+    let session = Session::open(&here).await;
+    assert_eq!(call(&session.via(&there), 1, "t").await["result"], json!({}));
+    forgetful.server.until("both streams", |log| gets(log) == 2).await;
+    forgetful.forget();
+    assert_eq!(session.delete().send().await.status, 204);
+    forgetful.server.until("the other looks again", |log| gets(log) == 3).await;
+    // Long enough for it to be opened, if somebody were to.
+    let other = Session::open(&there).await;
+    assert_eq!(call(&other, 1, "t").await["result"], json!({}));
+    assert_eq!(forgetful.opened(), 2, "that of the other session, and no third");
+}

@@ -1,0 +1,178 @@
+//! What a server sends that belongs to no call.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::support::server::{Reply, Request, Server};
+use crate::support::{Value, json};
+
+use super::{call, opened};
+
+fn changed(kind: &str) -> Value {
+    json!({"jsonrpc": "2.0", "method": format!("notifications/{kind}/list_changed")})
+}
+
+fn updated(uri: &str) -> Value {
+    json!({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": uri}})
+}
+
+fn gets(log: &[Request]) -> usize {
+    log.iter().filter(|request| request.verb == "GET").count()
+}
+
+fn echo(request: &Request) -> Option<Reply> {
+    (request.method() == "tools/call").then(|| Reply::result(request, &json!({})))
+}
+
+#[tokio::test]
+async fn notifications_and_asks_come_out_on_the_standalone_stream() {
+    let ask = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
+    let server = Server::with_sessions({
+        let ask = ask.clone();
+        move |request| {
+            let all = [updated("test:é"), ask.clone(), changed("tools")];
+            (request.verb == "GET")
+                .then(|| all.iter().fold(Reply::stream(), |reply, one| reply.event(one)).hang())
+        }
+    })
+    .await;
+    let (_host, session) = opened(&server).await;
+    let mut stream = session.listen().stream().await;
+    assert_eq!(stream.message().await, updated("test:é"));
+    let asked = stream.message().await;
+    assert_eq!((&asked["method"], &asked["params"]), (&json!("roots/list"), &Value::Null));
+    assert_eq!(stream.message().await, changed("tools"));
+    let roots = json!({"roots": [{"uri": "file:///é"}]});
+    assert_eq!(session.answer(&asked["id"], roots.clone()).await.status, 202);
+    server.until("the answer", |log| log.iter().any(Request::is_answer)).await;
+    let answer = server.log().into_iter().find(Request::is_answer).unwrap();
+    assert_eq!(answer.body, json!({"jsonrpc": "2.0", "id": "q", "result": roots}));
+    assert_eq!(answer.header("mcp-session-id"), Some("s1"));
+}
+
+/// An ask that belongs to no call is shown where the client reads, but does not end with a call that it has nothing to do
+/// with.
+#[tokio::test]
+async fn an_ask_of_no_call_outlives_the_call_on_whose_stream_it_was_shown() {
+    let is =
+        |method: &'static str| move |log: &[Request]| log.iter().any(|request| request.method() == method);
+    let server = Server::with_sessions(move |request| match request.verb.as_str() {
+        "GET" => {
+            let ask = json!({"jsonrpc": "2.0", "id": 1, "method": "roots/list"});
+            Some(Reply::stream().until(is("tools/call")).event(&ask).hang())
+        }
+        "POST" if request.calls("t") => {
+            Some(Reply::stream().until(is("notifications/go")).answer(request, &json!({})))
+        }
+        _ => None,
+    })
+    .await;
+    let (_host, session) = opened(&server).await;
+    let mut post = session.tool(1, "t", json!({})).stream().await;
+    let first = post.message().await;
+    assert_eq!(first["method"], "roots/list", "the client may have no other stream: {first}");
+    session.notify("notifications/go", json!({})).await;
+    let rest = post.messages().await;
+    assert_eq!(rest.last().unwrap()["result"], json!({}));
+    let mut listener = session.listen().stream().await;
+    let again = listener.message().await;
+    assert_eq!(again["method"], "roots/list");
+    assert_eq!(server.count(Request::is_answer), 0, "it has not been given up");
+    assert_eq!(session.answer(&again["id"], json!({"roots": []})).await.status, 202);
+    server.until("the answer", |log| log.iter().any(Request::is_answer)).await;
+    let answer = server.log().into_iter().find(Request::is_answer).unwrap();
+    assert_eq!(answer.body["result"], json!({"roots": []}));
+}
+
+#[tokio::test]
+async fn a_server_without_such_a_stream_is_fine() {
+    let server = Server::with_sessions(echo).await;
+    let (_host, session) = opened(&server).await;
+    server.until("a GET", |log| gets(log) == 1).await;
+    for id in 0..3 {
+        call(&session, id, "t").await;
+    }
+    assert_eq!(gets(&server.log()), 1, "it has said no");
+}
+
+/// The stream ends after each event, and is asked for from there on.
+#[tokio::test]
+async fn the_stream_is_resumed_from_where_it_stopped() {
+    let server = Server::with_sessions(|request| {
+        if request.verb != "GET" {
+            return None;
+        }
+        let last: usize = request.header("last-event-id").map_or(0, |id| id.parse().unwrap());
+        let event = format!("id: {}\nretry: 10\ndata: {}\n\n", last + 1, updated(&format!("test:{last}")));
+        Some(if last < 5 { Reply::stream().send(&event) } else { Reply::stream().hang() })
+    })
+    .await;
+    let (_host, session) = opened(&server).await;
+    let mut stream = session.listen().stream().await;
+    for no in 0..5 {
+        assert_eq!(stream.message().await, updated(&format!("test:{no}")));
+    }
+    server.until("the last GET", |log| gets(log) == 6).await;
+    assert!(
+        server.log().iter().filter(|r| r.verb == "GET").all(|r| r.header("mcp-session-id") == Some("s1"))
+    );
+}
+
+/// A server, or a balancer before it, that ends the stream again and again without a word: what it says after the twentieth
+/// time is heard as after the first.
+#[tokio::test]
+async fn a_stream_that_is_dropped_again_and_again_is_opened_again() {
+    let count = Arc::new(AtomicUsize::new(0));
+    let server = Server::with_sessions({
+        let count = Arc::clone(&count);
+        move |request| {
+            if request.verb != "GET" {
+                return None;
+            }
+            Some(match count.fetch_add(1, Ordering::SeqCst) {
+                0..20 => Reply::stream().send("retry: 5\n\n"),
+                20 => Reply::stream().event(&updated("test:late")),
+                _ => Reply::stream().hang(),
+            })
+        }
+    })
+    .await;
+    let (_host, session) = opened(&server).await;
+    assert_eq!(session.listen().stream().await.message().await, updated("test:late"));
+}
+
+/// A server that was away for so long that nobody looks for its stream any more has it opened again when it is back.
+#[tokio::test]
+async fn a_stream_that_was_given_up_is_opened_when_the_server_is_back() {
+    let is_back = Arc::new(AtomicUsize::new(0));
+    let server = Server::with_sessions({
+        let is_back = Arc::clone(&is_back);
+        move |request| match request.verb.as_str() {
+            "GET" if is_back.load(Ordering::SeqCst) == 0 => Some(Reply::status(503)),
+            "GET" => Some(Reply::stream().event(&updated("test:back")).hang()),
+            _ => echo(request),
+        }
+    })
+    .await;
+    let (_host, session) = opened(&server).await;
+    server.until("as many as are tried", |log| gets(log) == 4).await;
+    is_back.store(1, Ordering::SeqCst);
+    let mut listener = session.listen().stream().await;
+    call(&session, 1, "t").await;
+    assert_eq!(listener.message().await, updated("test:back"));
+}
+
+/// What the server says before the client has heard of its session waits for it.
+#[tokio::test]
+async fn a_server_may_speak_before_the_client_knows_its_session() {
+    let server = Server::with_sessions(|request| {
+        let ask = json!({"jsonrpc": "2.0", "id": 5, "method": "roots/list"});
+        (request.verb == "GET").then(|| Reply::stream().event(&ask).event(&changed("prompts")).hang())
+    })
+    .await;
+    let (_host, session) = opened(&server).await;
+    server.until("a GET", |log| gets(log) == 1).await;
+    let mut stream = session.listen().stream().await;
+    assert_eq!(stream.message().await["method"], "roots/list");
+    assert_eq!(stream.message().await, changed("prompts"));
+}
