@@ -4,6 +4,7 @@ mod support;
 
 mod jwt {
     mod keys;
+    mod secure;
     mod tokens;
     mod vectors;
 }
