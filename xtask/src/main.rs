@@ -27,7 +27,10 @@ cargo xtask COMMAND
   tidy                              check the rules of this repository that no other tool checks
   bench [NAME [ARGS...]]            list the benchmarks, or build and run one
   counts [--accept]                 count instructions and compare with bench/counts.json, or write that
-  interop [CLIENT]...               run clients of other SDKs against our servers, cutting connections
+  interop [--through-gateway] [CLIENT]...
+                                    run clients of other SDKs against our servers, cutting connections
+  interop --servers [--direct] [SERVER]...
+                                    run servers of other SDKs directly and behind our gateway, and compare
   conformance [RUN]...              run the official MCP conformance suite against our server and client
   help                              show this text
 
@@ -58,6 +61,7 @@ fn dispatch(args: &[&str], out: &mut dyn Write) -> Result<(), Failure> {
         ["bench"] => bench::list(out),
         ["bench", name, rest @ ..] => bench::run(&root(), name, rest, out),
         ["counts", options @ ..] => counts::command(&root(), options, out),
+        ["interop", "--servers", names @ ..] => interop::servers::command(&root(), names, out),
         ["interop", clients @ ..] => interop::command(&root(), clients, out),
         ["conformance", runs @ ..] => conformance::command(&root(), runs, out),
         [unknown, ..] => {

@@ -1,5 +1,7 @@
 //! Getting ready: what is fetched or built before something can run. What is fetched is kept in the build folder.
 
+use std::env;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -46,6 +48,30 @@ pub(crate) fn python(from: &Path, to: &Path, log: &Path, out: &mut dyn Write) ->
         pip.args(install).args(["--requirement", "requirements.txt"]).current_dir(to);
         run(&format!("fetching what {} needs", name(from)), &mut pip, log, FETCH_LIMIT, out)
     })
+}
+
+/// Copies the sources of a Go program, fetches what its `go.sum` names, and builds it. Gives the program.
+pub(crate) fn go(from: &Path, to: &Path, log: &Path, out: &mut dyn Write) -> Result<PathBuf, Failure> {
+    copy_files(from, to)?;
+    let program = to.join(if cfg!(windows) { "server.exe" } else { "server" });
+    once(to, &all_text(from)?, || {
+        let mut go = Command::new("go");
+        go.args(["build", "-mod=readonly", "-o"]).arg(&program).arg(".").current_dir(to);
+        run(&format!("building {}", name(from)), &mut go, log, FETCH_LIMIT, out)
+    })?;
+    Ok(program)
+}
+
+/// Copies the sources of a Java program, fetches what its `pom.xml` names, and compiles it. Gives the class path.
+pub(crate) fn java(from: &Path, to: &Path, log: &Path, out: &mut dyn Write) -> Result<OsString, Failure> {
+    copy_files(from, to)?;
+    once(to, &all_text(from)?, || {
+        let mut maven = Command::new(if cfg!(windows) { "mvn.cmd" } else { "mvn" });
+        maven.args(["--batch-mode", "--quiet", "process-classes"]).current_dir(to);
+        run(&format!("building {}", name(from)), &mut maven, log, FETCH_LIMIT, out)
+    })?;
+    let parts = [to.join("target/classes"), to.join("target/lib/*")];
+    env::join_paths(parts).map_err(|error| Failure::Broken(error.to_string()))
 }
 
 /// The interpreter of the environment in `folder`.
@@ -131,6 +157,20 @@ fn once(folder: &Path, input: &str, work: impl FnOnce() -> Result<(), Failure>) 
     }
     work()?;
     Ok(fs::write(mark, input)?)
+}
+
+/// All that somebody wrote in `folder`.
+fn all_text(folder: &Path) -> Result<String, Failure> {
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_file() {
+            paths.push(entry.path());
+        }
+    }
+    paths.sort();
+    let texts = paths.iter().map(fs::read_to_string).collect::<Result<Vec<_>, _>>()?;
+    Ok(texts.concat())
 }
 
 /// Sources run from where their dependencies are; nothing is ever fetched into the source tree.

@@ -61,7 +61,16 @@ pub(crate) const SUITES: &[Suite] = &[
         name: "interop",
         why: "clients of other SDKs get their answers although their connections are cut",
         needs: &["node", "npm", "python3", "python3-venv"],
-        steps: &[run(&["cargo", "xtask", "interop"])],
+        steps: &[
+            run(&["cargo", "xtask", "interop"]),
+            run(&["cargo", "xtask", "interop", "--through-gateway"]),
+        ],
+    },
+    Suite {
+        name: "servers",
+        why: "servers of other SDKs keep their sessions behind the gateway, whatever dies",
+        needs: &["node", "npm", "python3", "python3-venv", "go", "jdk", "mvn"],
+        steps: &[run(&["cargo", "xtask", "interop", "--servers"])],
     },
     Suite {
         name: "conformance",
@@ -87,6 +96,9 @@ pub(crate) const TOOLS: &[Tool] = &[
         probe: &["python3", "-c", "import ensurepip, venv"],
         get: "your package manager",
     },
+    Tool { name: "go", probe: &["go", "version"], get: "https://go.dev, or your package manager" },
+    Tool { name: "jdk", probe: &["javac", "-version"], get: "Java 17 or newer: your package manager" },
+    Tool { name: "mvn", probe: &["mvn", "--version"], get: "Maven: your package manager" },
     Tool {
         name: "valgrind",
         probe: &["valgrind", "--version"],

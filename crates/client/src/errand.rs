@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::value::RawValue;
 use steadfast_wire::RequestId;
 use steadfast_wire::members::Members;
 use tokio::sync::OwnedSemaphorePermit;
@@ -163,12 +164,15 @@ pub(crate) struct Params(String);
 
 impl Params {
     fn new(text: &str) -> Result<Self, Error> {
-        Members::parse(text).map_err(|_| Error::BadParams)?;
+        let is_json = serde_json::from_str::<&RawValue>(text).is_ok();
+        if !is_json || !text.trim_ascii_start().starts_with('{') {
+            return Err(Error::BadParams);
+        }
         Ok(Self(text.to_owned()))
     }
 
     fn members(&self) -> Members {
-        // It was parsed before.
+        // It was looked at before.
         Members::parse(&self.0).unwrap_or_default()
     }
 }

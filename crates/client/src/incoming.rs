@@ -68,14 +68,15 @@ impl Incoming {
     /// Reads the head, and the body unless it is a stream.
     pub async fn read(response: Response<Body>, limits: &Limits) -> Result<Self, Error> {
         let status = response.status();
-        let (kind, challenge) = (essence(&response), challenge(response.headers()));
+        let is_stream = is_event_stream(&response);
+        let challenge = if status.is_success() { None } else { challenge(response.headers()) };
         let body = response.into_body();
         if !status.is_success() {
             // What a refusal says is worth little: as much of it as comes and fits.
             let body = read_up_to(body, MAX_REFUSAL_BYTES).await;
             return Ok(Self::Refusal { status, body, challenge });
         }
-        if kind == headers::EVENT_STREAM {
+        if is_stream {
             return Ok(Self::Stream(Stream::new(body, limits)));
         }
         read_whole(body, limits.body_bytes).await.map(Self::Whole)
@@ -128,10 +129,11 @@ impl Stream {
     }
 }
 
-/// The media type without its parameters, in lower case.
-fn essence(response: &Response<Body>) -> String {
+/// Whether the media type says so, whatever its parameters and its case.
+fn is_event_stream(response: &Response<Body>) -> bool {
     let value = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    value.and_then(|value| value.split(';').next()).unwrap_or_default().trim().to_ascii_lowercase()
+    let essence = value.and_then(|value| value.split(';').next()).unwrap_or_default();
+    essence.trim().eq_ignore_ascii_case(headers::EVENT_STREAM)
 }
 
 /// What the server wants to be shown. Several challenges may be in one header or in several, which means the same.
@@ -143,16 +145,22 @@ fn challenge(headers: &HeaderMap) -> Option<String> {
 }
 
 async fn read_whole(mut body: Body, limit: usize) -> Result<Bytes, Error> {
-    let mut whole = BytesMut::new();
+    // Most bodies come in one piece, which stays where it is.
+    let (mut first, mut whole) = (Bytes::new(), BytesMut::new());
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| Error::Broken(error.to_string()))?;
         let data = frame.into_data().unwrap_or_default();
-        if whole.len() + data.len() > limit {
+        if first.len() + whole.len() + data.len() > limit {
             return Err(Error::BadAnswer(format!("its body has more than {limit} bytes")));
         }
+        if first.is_empty() && whole.is_empty() {
+            first = data;
+            continue;
+        }
+        whole.extend_from_slice(&std::mem::take(&mut first));
         whole.extend_from_slice(&data);
     }
-    Ok(whole.freeze())
+    Ok(if whole.is_empty() { first } else { whole.freeze() })
 }
 
 async fn read_up_to(mut body: Body, limit: usize) -> Bytes {

@@ -171,8 +171,13 @@ impl Link {
         let mut request = Request::new(body);
         *request.method_mut() = method;
         *request.uri_mut() = self.url.clone();
-        *request.headers_mut() = self.headers.clone();
-        request.headers_mut().extend(headers);
+        *request.headers_mut() = if self.headers.is_empty() {
+            headers
+        } else {
+            let mut all = self.headers.clone();
+            all.extend(headers);
+            all
+        };
         self.transport.send(request).await.map_err(|error| match error {
             SendError::Connect(why) => Error::Connect(why),
             SendError::Broken(why) => Error::Broken(why),

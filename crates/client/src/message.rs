@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::value::RawValue;
-use steadfast_wire::envelope::EnvelopeError;
+use steadfast_wire::envelope::{self, EnvelopeError};
 use steadfast_wire::rpc::json_string;
 use steadfast_wire::{Body, Message, MessageKind, RequestId, Revision};
 
@@ -36,8 +36,8 @@ pub(crate) struct Received {
     pub(crate) kind: MessageKind,
     pub(crate) method: String,
     pub(crate) params: Option<Bytes>,
-    /// The whole message.
-    pub(crate) text: Bytes,
+    /// What it answers, if it is an answer.
+    answer: Option<Answer>,
 }
 
 impl Received {
@@ -49,7 +49,10 @@ impl Received {
     ) -> Result<Vec<Self>, EnvelopeError> {
         let own = |message: Message<'_>| Self {
             params: message.params.map(|params| bytes.slice_ref(params.as_bytes())),
-            text: bytes.slice_ref(message.text.as_bytes()),
+            answer: message.answer.map(|answer| match answer {
+                envelope::Answer::Result(text) => Answer::Result(bytes.slice_ref(text.as_bytes())),
+                envelope::Answer::Error(text) => Answer::Error(bytes.slice_ref(text.as_bytes())),
+            }),
             method: message.method.into_owned(),
             kind: message.kind,
         };
@@ -60,29 +63,10 @@ impl Received {
         }
     }
 
-    /// What it answers, if it is an answer.
-    pub(crate) fn answer(&self) -> Option<Answer> {
-        #[derive(Deserialize)]
-        struct Parts<'a> {
-            // A result may be null, which serde would take for none.
-            #[serde(borrow, default, deserialize_with = "present")]
-            result: Option<&'a RawValue>,
-            #[serde(borrow, default, deserialize_with = "present")]
-            error: Option<&'a RawValue>,
-        }
-        let parts: Parts<'_> = serde_json::from_slice(&self.text).ok()?;
-        let slice = |raw: &RawValue| self.text.slice_ref(raw.get().as_bytes());
-        match parts {
-            Parts { result: Some(result), .. } => Some(Answer::Result(slice(result))),
-            Parts { error: Some(error), .. } => Some(Answer::Error(slice(error))),
-            Parts { .. } => None,
-        }
-    }
-
     /// The answer in it, if it answers this very call. One without an id answers nothing we know.
     pub(crate) fn answer_to(&self, id: &RequestId) -> Option<Answer> {
         match &self.kind {
-            MessageKind::Response(Some(other)) if other == id => self.answer(),
+            MessageKind::Response(Some(other)) if other == id => self.answer.clone(),
             _ => None,
         }
     }
@@ -90,7 +74,7 @@ impl Received {
     /// The error in a refusal of our request, whose sender may not have read as far as its id.
     pub(crate) fn refusal_of(&self, id: &RequestId) -> Option<Answer> {
         match &self.kind {
-            MessageKind::Response(None) => self.answer(),
+            MessageKind::Response(None) => self.answer.clone(),
             _ => self.answer_to(id),
         }
     }
@@ -105,10 +89,6 @@ impl Received {
         let params: Params<'_> = serde_json::from_slice(self.params.as_ref()?).ok()?;
         RequestId::from_json(params.token.get()).ok()
     }
-}
-
-fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
-    <&RawValue>::deserialize(deserializer).map(Some)
 }
 
 pub(crate) fn request(id: &RequestId, method: &str, params: Option<&str>) -> Bytes {

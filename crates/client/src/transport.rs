@@ -7,27 +7,27 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::header::HOST;
+use http::{HeaderValue, Request, Response, Uri};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
-use hyper_util::client::legacy::Client;
+use hyper::client::conn::http1::Builder;
+use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::Name;
-use hyper_util::client::legacy::connect::{Connect, HttpConnector};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tower_service::Service;
 
 use crate::config::{Limits, Timeouts};
 use crate::owner::Boxed;
+use pool::{Failed, Line, Pool};
 
+mod pool;
 #[cfg(feature = "tls")]
 mod tls;
 
 #[cfg(feature = "tls")]
 pub use tls::{Identity, SecureStream, Secured, Tls, TlsError, TlsFiles};
 
-/// How long a connection is kept for the next request. Node and uvicorn close theirs after 5 s: a request that is under way
-/// then is lost, and nobody can tell whether it was begun.
-const MAX_IDLE: Duration = Duration::from_secs(4);
+pub use pool::Io;
 
 /// The body of an answer, piece by piece. Dropped before its end, it closes its connection.
 pub type Body = UnsyncBoxBody<Bytes, BrokenBody>;
@@ -61,9 +61,35 @@ pub enum SendError {
 pub struct BrokenBody(pub String);
 
 /// HTTP/1.1 over the connections that a connector makes: TCP, or TLS over it.
-#[derive(Debug)]
-pub struct Http<C> {
-    client: Client<C, Full<Bytes>>,
+pub struct Http<C: Connector> {
+    connector: C,
+    settings: Builder,
+    pool: Arc<Pool<C::Io>>,
+}
+
+/// Makes connections: any such service, like those of hyper-util. Its own timeout bounds how long it tries.
+pub trait Connector: Clone + Send + Sync + 'static {
+    type Io: Io;
+    fn connect(&self, uri: Uri) -> Boxed<'static, Result<Self::Io, SendError>>;
+}
+
+impl<S> Connector for S
+where
+    S: Service<Uri> + Clone + Send + Sync + 'static,
+    S::Response: Io,
+    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    S::Future: Send,
+{
+    type Io = S::Response;
+
+    fn connect(&self, uri: Uri) -> Boxed<'static, Result<Self::Io, SendError>> {
+        let mut connector = self.clone();
+        Box::pin(async move {
+            let failed = |error: S::Error| SendError::Connect(chain(&*error.into()));
+            std::future::poll_fn(|context| connector.poll_ready(context)).await.map_err(failed)?;
+            connector.call(uri).await.map_err(failed)
+        })
+    }
 }
 
 impl Http<HttpConnector> {
@@ -99,31 +125,66 @@ impl Service<Name> for Pinned {
     }
 }
 
-impl<C: Connect + Clone + Send + Sync + 'static> Http<C> {
-    /// Over any connector of hyper-util. Its own timeout bounds how long it tries.
+impl<C: Connector> Http<C> {
     pub fn over(connector: C, limits: &Limits) -> Self {
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(MAX_IDLE)
-            .http1_max_buf_size(limits.head_bytes.max(8 << 10))
-            .http1_max_headers(limits.headers)
-            .build(connector);
-        Self { client }
+        let mut settings = Builder::new();
+        settings.max_buf_size(limits.head_bytes.max(8 << 10)).max_headers(limits.headers);
+        Self { connector, settings, pool: Arc::default() }
+    }
+
+    async fn line(&self, uri: Uri, host: String) -> Result<Line<C::Io>, SendError> {
+        let io = self.connector.connect(uri).await?;
+        let (sender, connection) =
+            self.settings.handshake(io).await.map_err(|error| SendError::Connect(chain(&error)))?;
+        Ok(Line::new(host, sender, connection))
+    }
+
+    async fn exchange(&self, request: Request<Bytes>) -> Result<Response<Body>, SendError> {
+        let uri = request.uri().clone();
+        let (host, mut request) = to_origin(request)?;
+        // The server may close a connection just when it is wanted again. Each of those that wait is tried once at most, and
+        // the last attempt is on a new one.
+        while let Some(line) = self.pool.take(&host) {
+            match line.exchange(request, &self.pool).await {
+                Ok(answer) => return Ok(answer.map(|body| body.boxed_unsync())),
+                Err(Failed::NotSent(again)) => request = *again,
+                Err(Failed::Broken(error)) => return Err(SendError::Broken(chain(&error))),
+            }
+        }
+        match self.line(uri, host).await?.exchange(request, &self.pool).await {
+            Ok(answer) => Ok(answer.map(|body| body.boxed_unsync())),
+            Err(Failed::NotSent(_)) => {
+                Err(SendError::Connect("the server closed the connection at once".to_owned()))
+            }
+            Err(Failed::Broken(error)) => Err(SendError::Broken(chain(&error))),
+        }
     }
 }
 
-impl<C: Connect + Clone + Send + Sync + 'static> Transport for Http<C> {
+/// The request as it is sent to its host, which becomes a header.
+fn to_origin(request: Request<Bytes>) -> Result<(String, Request<Full<Bytes>>), SendError> {
+    let unusable = || SendError::Connect(format!("{} is not the address of a server", request.uri()));
+    let host = request.uri().authority().ok_or_else(unusable)?.as_str();
+    // Whoever put a name and a password there did not mean to tell them to everybody.
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host).to_owned();
+    let value = HeaderValue::from_str(&host).map_err(|_| unusable())?;
+    let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+    let path = Uri::try_from(path).map_err(|_| unusable())?;
+    let mut request = request.map(Full::new);
+    *request.uri_mut() = path;
+    request.headers_mut().entry(HOST).or_insert(value);
+    Ok((host, request))
+}
+
+impl<C: Connector> Transport for Http<C> {
     fn send(&self, request: Request<Bytes>) -> Boxed<'_, Result<Response<Body>, SendError>> {
-        let answer = self.client.request(request.map(Full::new));
-        Box::pin(async move {
-            match answer.await {
-                Ok(answer) => {
-                    Ok(answer.map(|body| body.map_err(|error| BrokenBody(chain(&error))).boxed_unsync()))
-                }
-                Err(error) if error.is_connect() => Err(SendError::Connect(chain(&error))),
-                Err(error) => Err(SendError::Broken(chain(&error))),
-            }
-        })
+        Box::pin(self.exchange(request))
+    }
+}
+
+impl<C: Connector> std::fmt::Debug for Http<C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Http").finish_non_exhaustive()
     }
 }
 

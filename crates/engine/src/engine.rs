@@ -117,6 +117,7 @@ impl Engine {
         engine.store.join(node, engine.now()).await?;
         engine.store.bury_dead_nodes(engine.now()).await?;
         engine.start_sweeper();
+        engine.start_looking();
         Ok(engine)
     }
 
@@ -329,9 +330,10 @@ impl Engine {
         }
     }
 
-    /// The store does not know the session any more: neither does this node.
+    /// The store does not know the session any more: neither does this node, and what it does for it is over.
     pub(crate) fn lost(&self, session: &LiveSession) -> Refusal {
         self.live.remove(&session.id());
+        session.over();
         self.backend.closed(session.facts());
         Refusal::NoSession
     }

@@ -21,6 +21,7 @@ mod handle;
 mod jobs;
 pub mod listener;
 mod live;
+mod looks;
 mod notes;
 mod openings;
 pub mod options;

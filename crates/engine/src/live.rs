@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
-use steadfast_session::command::Holdings;
-use steadfast_session::{CallNo, ConnNo, Facts, NodeId, SessionId, StreamNo, Time};
+use steadfast_session::{CallNo, ConnNo, Facts, Holdings, NodeId, SessionId, StreamNo, Time};
 use steadfast_wire::RequestId;
 use tokio_util::sync::CancellationToken;
 
 use crate::asks::AskQueue;
+use crate::looks::Looking;
 use crate::notes::Notes;
 use crate::tail::Tail;
 
@@ -29,6 +29,7 @@ pub struct LiveSession {
     /// store come while it is held and never take it.
     sending_asks: Mutex<()>,
     notes: Mutex<Notes>,
+    pub(crate) looking: Looking,
     /// The store may think that this node holds something of the session that it does not know of.
     is_suspect: AtomicBool,
 }
@@ -49,6 +50,15 @@ struct Work {
     started: u64,
     /// What was reported of calls and streams that are not known here yet.
     early: Early,
+}
+
+/// What has to be done where the store can be used, because of what it has said where it cannot.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Errands {
+    /// Asks that wait may have their turn now.
+    pub(crate) send_asks: bool,
+    /// Answers are kept for this node.
+    pub(crate) look: bool,
 }
 
 #[derive(Debug, Default)]
@@ -88,6 +98,7 @@ impl LiveSession {
             asks: Mutex::default(),
             sending_asks: Mutex::default(),
             notes: Mutex::default(),
+            looking: Looking::default(),
             is_suspect: AtomicBool::new(false),
         }
     }
@@ -305,7 +316,7 @@ impl LiveSession {
 
     /// Leaves what this node does not know of.
     pub(crate) fn unknown_of(&self, held: Holdings) -> Holdings {
-        let Holdings::Held { mut calls, mut asks, mut connections } = held else { return held };
+        let Holdings::Held { mut calls, mut asks, answers, mut connections } = held else { return held };
         let work = self.work();
         calls.retain(|(no, _)| !work.calls.contains_key(no));
         connections.retain(|(stream, connection)| {
@@ -314,11 +325,11 @@ impl LiveSession {
         drop(work);
         let queue = self.asks();
         asks.retain(|no| !queue.awaits(*no));
-        Holdings::Held { calls, asks, connections }
+        Holdings::Held { calls, asks, answers, connections }
     }
 
-    /// Hands over what the store has committed. Gives whether asks that wait may have their turn now.
-    pub(crate) fn take_news(&self, news: &steadfast_store::News<'_>, node: NodeId) -> bool {
+    /// Hands over what the store has committed.
+    pub(crate) fn take_news(&self, news: &steadfast_store::News<'_>, node: NodeId) -> Errands {
         let mut work = self.work();
         let work = &mut *work;
         for event in news.appended {
@@ -333,10 +344,8 @@ impl LiveSession {
             }
         }
         for (call, _) in news.stopped {
-            work.unsent.remove(call);
-            match work.calls.remove(call) {
-                Some(running) => running.cancel.cancel(),
-                None => work.note_early(None, Some(*call)),
+            if !work.stop(*call) {
+                work.note_early(None, Some(*call));
             }
         }
         for stream in news.ended {
@@ -345,17 +354,46 @@ impl LiveSession {
                 None => work.note_early(Some(*stream), None),
             }
         }
+        let look = news.kept.iter().any(|(_, owner)| *owner == node);
         if news.stopped.is_empty() && news.withdrawn.is_empty() {
-            return false;
+            return Errands { send_asks: false, look };
         }
         let mut asks = self.asks();
-        for (call, _) in news.stopped {
-            asks.call_over(*call);
-        }
         for (ask, _) in news.withdrawn.iter().filter(|(_, owner)| *owner == node) {
             asks.withdrawn(*ask);
         }
-        asks.has_waiting()
+        for (call, _) in news.stopped {
+            asks.call_over(*call);
+        }
+        Errands { send_asks: asks.has_waiting(), look }
+    }
+
+    /// Whether this node does something here that others may end or answer.
+    pub(crate) fn is_busy(&self) -> bool {
+        let work = self.work();
+        !work.calls.is_empty() || work.beginning > 0 || !self.asks().is_empty()
+    }
+
+    pub(crate) fn running_calls(&self) -> Vec<CallNo> {
+        self.work().calls.keys().copied().collect()
+    }
+
+    /// Calls that others have ended.
+    pub(crate) fn stopped(&self, calls: &[CallNo]) {
+        let mut work = self.work();
+        for call in calls {
+            work.stop(*call);
+        }
+        drop(work);
+        let mut asks = self.asks();
+        calls.iter().for_each(|call| asks.call_over(*call));
+    }
+
+    /// The session is gone: nothing here goes on. What is left for its connections to read is in the store.
+    pub(crate) fn over(&self) {
+        self.stopped(&self.running_calls());
+        self.asks().session_over();
+        self.tails().iter().for_each(|tail| tail.distrust());
     }
 
     pub(crate) fn asks(&self) -> MutexGuard<'_, AskQueue> {
@@ -376,6 +414,13 @@ impl LiveSession {
 }
 
 impl Work {
+    /// Gives whether the call runs here.
+    fn stop(&mut self, call: CallNo) -> bool {
+        self.unsent.remove(&call);
+        let running = self.calls.remove(&call);
+        running.inspect(|running| running.cancel.cancel()).is_some()
+    }
+
     fn note_early(&mut self, stream: Option<StreamNo>, call: Option<CallNo>) {
         if self.beginning == 0 {
             return;

@@ -26,9 +26,6 @@ pub enum Refusal {
     /// The client: it did not answer a request of the server in time.
     #[error("the client did not answer in time")]
     AskDeadline,
-    /// Nobody: the asker waits in another process, and there is no way from here to there yet. The answer is not taken.
-    #[error("the request was sent by another process of the server, and the answer has to reach that one")]
-    Elsewhere,
     /// Nobody: what the answer was for is over. The client is told.
     #[error("the request to the client was withdrawn because its call or its session has ended")]
     AskWithdrawn,

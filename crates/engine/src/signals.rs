@@ -23,9 +23,12 @@ impl Subscriber for Signals {
         let Some(engine) = self.0.upgrade() else { return };
         match signal {
             Signal::News(news) => {
-                if let Some(session) = engine.live.get(&news.session)
-                    && session.take_news(&news, engine.node())
-                {
+                let Some(session) = engine.live.get(&news.session) else { return };
+                let errands = session.take_news(&news, engine.node());
+                if errands.look {
+                    engine.look_soon(&session);
+                }
+                if errands.send_asks {
                     engine.clone().spawn(async move { engine.send_asks(&session) });
                 }
             }

@@ -126,7 +126,9 @@ impl Tail {
 
     /// The tail can no longer be trusted to hold everything: the store has to be read first.
     pub(crate) fn distrust(&self) {
-        self.lock().complete_after = None;
+        let mut state = self.lock();
+        state.complete_after = None;
+        state.wake();
     }
 
     /// Looks for events after `after` on behalf of `reader`, and leaves `waker` if there are none.

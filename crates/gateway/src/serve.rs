@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use steadfast_http::listen::tls::Tls;
 use steadfast_http::listen::{self, Signals};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -62,6 +63,7 @@ struct Served<'a> {
     logs: &'a Logs,
     gateway: Gateway,
     metrics: Option<Arc<Metrics>>,
+    tls: Option<Tls>,
     serving: JoinSet<std::io::Result<()>>,
     stop: watch::Sender<bool>,
 }
@@ -86,7 +88,8 @@ impl<'a> Served<'a> {
         let gateway = Gateway::start(store, &plan, metrics.clone()).await.map_err(Failure::Endpoint)?;
         banner::print(&plan, &listeners, admin.as_ref(), &url);
         let (stop, _) = watch::channel(false);
-        let mut served = Self { plan, logs, gateway, metrics, serving: JoinSet::new(), stop };
+        let tls = plan.tls.as_ref().map(|tls| Tls::new(tls.identity.clone()));
+        let mut served = Self { plan, logs, gateway, metrics, tls, serving: JoinSet::new(), stop };
         listeners.into_iter().for_each(|listener| served.listen(listener));
         if let (Some(listener), Some(metrics)) = (admin, served.metrics.clone()) {
             let admin = Admin::new(metrics, Arc::clone(served.gateway.overview()));
@@ -100,7 +103,11 @@ impl<'a> Served<'a> {
         let mut stopped = self.stop.subscribe();
         // The other end goes with what waits for this loop.
         let stop = async move { drop(stopped.wait_for(|stopped| *stopped).await) };
-        self.serving.spawn(listen::serve(listener, self.gateway.mounts(), self.plan.listener.clone(), stop));
+        let (mounts, limits) = (self.gateway.mounts(), self.plan.listener.clone());
+        match self.tls.clone() {
+            Some(tls) => self.serving.spawn(listen::serve_behind(tls, listener, mounts, limits, stop)),
+            None => self.serving.spawn(listen::serve(listener, mounts, limits, stop)),
+        };
     }
 
     /// A listener that ends by itself is a failure.
@@ -129,6 +136,9 @@ impl<'a> Served<'a> {
     async fn change(&mut self, plan: Plan) -> Result<(), Failure> {
         let changes = self.gateway.change(&self.plan, &plan).await.map_err(Failure::Endpoint)?;
         self.logs.filter(&plan.log);
+        if let (Some(tls), Some(new)) = (&self.tls, &plan.tls) {
+            tls.replace(new.identity.clone());
+        }
         let Changes { added, removed, changed, needs_restart } = changes;
         tracing::info!(?added, ?removed, ?changed, "the configuration was read again");
         for key in needs_restart {

@@ -96,6 +96,6 @@ fn metrics(server: &Server) -> BTreeMap<String, f64> {
     let samples = text.lines().filter(|line| line.starts_with("steadfast_"));
     samples
         .filter_map(|line| line.rsplit_once(' '))
-        .map(|(name, value)| (name.to_owned(), value.parse().unwrap()))
+        .map(|(name, value)| (name.to_owned(), value.parse().expect("a number")))
         .collect()
 }

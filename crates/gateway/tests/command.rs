@@ -10,7 +10,7 @@ fn steadfast(arguments: &[&str]) -> Output {
 /// How it ended, and what it says first on stderr.
 fn check(arguments: &[&str], code: i32, expect: &str) {
     let output = steadfast(arguments);
-    let text = String::from_utf8(output.stderr).unwrap();
+    let text = String::from_utf8(output.stderr).expect("text");
     assert_eq!(output.status.code(), Some(code), "{arguments:?}: {text}");
     assert!(text.starts_with(expect), "{arguments:?}: {text}");
 }

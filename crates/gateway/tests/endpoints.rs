@@ -2,7 +2,7 @@
 
 mod support;
 
-use support::{Server, messages, note};
+use support::{Server, get, messages, note};
 
 const TWO: &str = "
 listen = \"127.0.0.1:0\"
@@ -17,15 +17,15 @@ demo = true
 ";
 
 fn start(store: &str) -> (tempfile::TempDir, Server) {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().expect("a folder");
     let file = directory.path().join("steadfast.toml");
-    std::fs::write(&file, TWO).unwrap();
+    std::fs::write(&file, TWO).expect("a file");
     let store = if store == "sqlite" {
         format!("sqlite:{}", directory.path().join("s.db").display())
     } else {
         store.to_owned()
     };
-    let server = Server::serve(&["--config", file.to_str().unwrap(), "--store", &store]);
+    let server = Server::serve(&["--config", file.to_str().expect("a path of text"), "--store", &store]);
     (directory, server)
 }
 
@@ -64,4 +64,26 @@ fn what_is_at_no_path_is_told_of_none() {
             r#"{"jsonrpc":"2.0","error":{"code":-32600,"message":"There is no MCP endpoint at this path. Check the URL."}}"#
         ), "{path}: {reply}");
     }
+}
+
+#[test]
+fn every_address_serves_every_endpoint() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, log) = (directory.path().join("steadfast.toml"), directory.path().join("log"));
+    std::fs::write(&file, "listen = \"192.0.2.1:1\"\nstore = \"memory:\"\n[[endpoint]]\ndemo = true")
+        .unwrap();
+    let variables = [
+        ("STEADFAST__LISTEN", "[\"127.0.0.1:0\", \"127.0.0.1:0\"]"),
+        ("STEADFAST__ADMIN__LISTEN", "127.0.0.1:0"),
+        ("STEADFAST__DEFAULTS__HTTP__MAX_BODY_BYTES", "1KiB"),
+    ];
+    let server = Server::serve_logged(&["--config", file.to_str().unwrap()], &log, &variables);
+    let urls: Vec<&str> = server.banner().lines().filter_map(|line| line.strip_prefix("  URL    ")).collect();
+    assert_eq!(urls.len(), 2, "{urls:?}");
+    let session = server.open_session();
+    let second = urls[1].trim_start_matches("http://").trim_end_matches("/mcp").parse().unwrap();
+    assert!(get(second, "/mcp").starts_with("HTTP/1.1 406"), "somebody is there");
+    assert!(get(server.admin(), "/healthz").starts_with("HTTP/1.1 200"));
+    let large = note(&"x".repeat(2000));
+    assert!(server.post(Some(&session), &large).read_to_end().starts_with("HTTP/1.1 413"));
 }

@@ -2,8 +2,8 @@
 
 mod support;
 
-use serde_json::{Value, json};
-use support::{Server, countdown, events, id_of, messages, note};
+use serde_json::Value;
+use support::{Server, advice, council, countdown, events, id_of, messages, note};
 
 #[test]
 fn a_finished_answer_survives_and_a_running_call_gets_an_error() {
@@ -52,13 +52,13 @@ fn a_killed_servers_questions_are_withdrawn_and_late_answers_refused() {
     let session = server.open_session();
     let mut running = server.post(Some(&session), &council(1, 3));
     let seen = running.read_until("\"ask-2\"");
-    let answered = server.post(Some(&session), &answer("ask-1", "in time")).read_to_end();
+    let answered = server.post(Some(&session), &advice("ask-1", "in time")).read_to_end();
     assert!(answered.starts_with("HTTP/1.1 202"), "{answered}");
     server.kill();
 
     let server = Server::start(&file);
     for ask in ["ask-0", "ask-1", "ask-2"] {
-        let late = server.post(Some(&session), &answer(ask, "late")).read_to_end();
+        let late = server.post(Some(&session), &advice(ask, "late")).read_to_end();
         assert!(late.starts_with("HTTP/1.1 400"), "{late}");
         assert!(late.contains("No request of the server with that id waits for an answer."), "{late}");
     }
@@ -77,18 +77,8 @@ fn a_killed_servers_questions_are_withdrawn_and_late_answers_refused() {
     // And the next questions are asked under numbers that were never used.
     let mut again = server.post(Some(&session), &council(2, 1));
     again.read_until("\"ask-3\"");
-    server.post(Some(&session), &answer("ask-3", "yes")).read_to_end();
+    server.post(Some(&session), &advice("ask-3", "yes")).read_to_end();
     let told = messages(&again.read_to_end());
     assert!(told.last().unwrap().to_string().contains("yes"), "{told:?}");
     server.kill();
-}
-
-fn council(id: u64, advisers: u64) -> Value {
-    json!({"jsonrpc": "2.0", "id": id, "method": "tools/call",
-           "params": {"name": "council", "arguments": {"question": "why?", "advisers": advisers}}})
-}
-
-fn answer(ask: &str, text: &str) -> Value {
-    json!({"jsonrpc": "2.0", "id": ask, "result": {
-        "model": "m", "role": "assistant", "content": {"type": "text", "text": text}}})
 }

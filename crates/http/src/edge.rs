@@ -48,7 +48,7 @@ fn check_host(parts: &Parts, hosts: &Hosts) -> Result<(), Problem> {
     } else {
         Err(Problem::forbidden(
             "host",
-            "This server does not answer to that Host. Its operator can allow it: `--allow-host`, or `Builder::hosts`.",
+            "This server does not answer to that Host. Its operator can allow it: `hosts`, `--allow-host`, or `Builder::hosts`.",
         ))
     }
 }
@@ -57,7 +57,7 @@ fn is_named(host: &str, names: &[String]) -> bool {
     names.iter().any(|name| name.eq_ignore_ascii_case(host) || name.eq_ignore_ascii_case(without_port(host)))
 }
 
-fn check_origin(parts: &Parts, origins: &Origins) -> Result<(), Problem> {
+pub(crate) fn check_origin(parts: &Parts, origins: &Origins) -> Result<(), Problem> {
     let mut sent = parts.headers.get_all(http::header::ORIGIN).iter();
     let Some(origin) = sent.next() else { return Ok(()) };
     let origin = origin.to_str().unwrap_or_default();
@@ -73,7 +73,7 @@ fn check_origin(parts: &Parts, origins: &Origins) -> Result<(), Problem> {
     } else {
         Err(Problem::forbidden(
             "origin",
-            "This server does not serve that Origin. Its operator can allow it: `--allow-origin`, or `Builder::origins`.",
+            "This server does not serve that Origin. Its operator can allow it: `origins`, `--allow-origin`, or `Builder::origins`.",
         ))
     }
 }

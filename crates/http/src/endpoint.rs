@@ -16,6 +16,7 @@ use steadfast_wire::{Revision, headers, revision};
 
 use crate::body::ResponseBody;
 use crate::config::Config;
+use crate::cors;
 use crate::edge;
 use crate::names;
 use crate::problem::Problem;
@@ -45,14 +46,19 @@ impl Endpoint {
         let (mut parts, body) = request.into_parts();
         hide_secrets(&mut parts);
         let (method, uri) = (parts.method.clone(), parts.uri.clone());
-        match self.dispatch(parts, body).await {
+        let page = cors::page(&parts, &self.config.origins);
+        let mut response = match self.dispatch(parts, body).await {
             Ok(response) => response,
             Err(problem) => {
                 let (status, reason) = (problem.status.as_u16(), &problem.error.message);
                 tracing::debug!(%method, path = uri.path(), status, reason, "refused");
                 problem.into_response()
             }
+        };
+        if let Some(page) = page {
+            cors::admit(page, &mut response);
         }
+        response
     }
 
     async fn dispatch<B>(&self, parts: Parts, body: B) -> Result<Response<ResponseBody>, Problem>
@@ -74,6 +80,7 @@ impl Endpoint {
                 let principal = self.principal(&parts).await?;
                 self.delete(&parts, &principal).await
             }
+            _ if cors::is_preflight(&parts) => Ok(cors::preflight(&parts)),
             _ => Err(Problem::method_not_allowed()),
         }
     }

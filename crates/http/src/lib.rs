@@ -7,6 +7,7 @@
 
 mod body;
 pub mod config;
+mod cors;
 mod delete;
 mod edge;
 mod endpoint;

@@ -1,7 +1,10 @@
-//! An accept loop for servers that have none of their own, with what goes around it: a path, and when to stop.
+//! An accept loop for servers that have none of their own, with what goes around it: TLS, a path, and when to stop.
 
+mod door;
 mod mount;
 mod stop;
+#[cfg(feature = "tls")]
+pub mod tls;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -18,6 +21,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 pub use tower_service::Service;
 
+pub use door::{Door, Opening, Plain};
 pub use mount::OnlyAt;
 pub use stop::Signals;
 
@@ -26,6 +30,8 @@ pub use stop::Signals;
 pub struct Limits {
     /// Connections at a time. More wait to be accepted.
     pub connections: usize,
+    /// How long a client may take for the handshake, where there is one.
+    pub handshake: Duration,
     /// How long a client may take to send the head of a request.
     pub header_timeout: Duration,
     /// How long open connections may take to finish after the loop was told to stop.
@@ -35,7 +41,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         let (header_timeout, farewell) = (Duration::from_secs(30), Duration::from_secs(5));
-        Self { connections: 20_000, header_timeout, farewell }
+        Self { connections: 20_000, handshake: Duration::from_secs(10), header_timeout, farewell }
     }
 }
 
@@ -48,6 +54,26 @@ pub async fn serve<S, B>(
     stop: impl Future<Output = ()>,
 ) -> io::Result<()>
 where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    S: Clone + Send + 'static,
+    S::Future: Send + 'static,
+    B: http_body::Body + Send + 'static,
+    B::Data: Send,
+    B::Error: std::error::Error + Send + Sync,
+{
+    serve_behind(Plain, listener, service, limits, stop).await
+}
+
+/// The same behind a door, such as TLS.
+pub async fn serve_behind<D, S, B>(
+    door: D,
+    listener: TcpListener,
+    service: S,
+    limits: Limits,
+    stop: impl Future<Output = ()>,
+) -> io::Result<()>
+where
+    D: Door,
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
     S: Clone + Send + 'static,
     S::Future: Send + 'static,
@@ -70,12 +96,20 @@ where
             (place, stream) = next => (place, stream?),
             () = &mut stop => break,
         };
-        let connection =
-            http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service.clone()));
-        let connection = connections.watch(connection);
+        // Counted from now on, so that a farewell waits for handshakes as well.
+        let (watcher, http) = (connections.watcher(), http.clone());
+        let (door, service) = (door.clone(), service.clone());
         tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection ended early");
+            match tokio::time::timeout(limits.handshake, door.open(stream)).await {
+                Ok(Ok(stream)) => {
+                    let service = TowerToHyperService::new(service);
+                    let connection = http.serve_connection(TokioIo::new(stream), service);
+                    if let Err(error) = watcher.watch(connection).await {
+                        tracing::debug!(%error, "a connection ended early");
+                    }
+                }
+                Ok(Err(error)) => tracing::debug!(%error, "a handshake failed"),
+                Err(_) => tracing::debug!("a handshake took too long"),
             }
             drop(place);
         });

@@ -242,7 +242,6 @@ fn reason(refusal: &Refusal) -> &'static str {
         Refusal::UnknownEvent => "unknown_event",
         Refusal::Gone => "gone",
         Refusal::UnknownAsk | Refusal::AskDeadline | Refusal::AskWithdrawn => "unknown_ask",
-        Refusal::Elsewhere => "elsewhere",
         Refusal::OverLimit(_) => "over_limit",
         Refusal::Draining => "draining",
         Refusal::Store(_) => "store",
@@ -274,8 +273,6 @@ impl From<Refusal> for Problem {
                 Self::invalid(StatusCode::TOO_MANY_REQUESTS, format!("{text} Try again later."))
                     .retry_after(1)
             }
-            // A balancer may find the right one.
-            Refusal::Elsewhere => Self::unavailable(format!("{text} Try again.")),
             Refusal::Draining => Self::unavailable(text),
             Refusal::Store(error) => {
                 tracing::warn!(%error, "a request is refused because of the store");

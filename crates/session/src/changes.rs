@@ -26,6 +26,8 @@ pub struct Changes {
     pub stopped: Vec<(CallNo, NodeId)>,
     /// Asks that nobody will answer any more, and who waits for them.
     pub withdrawn: Vec<(AskNo, NodeId)>,
+    /// Asks whose answer is kept, and who has to collect it.
+    pub kept: Vec<(AskNo, NodeId)>,
     pub lifecycle: Vec<Lifecycle>,
 }
 
@@ -52,6 +54,7 @@ impl Changes {
         self.superseded.clear();
         self.stopped.clear();
         self.withdrawn.clear();
+        self.kept.clear();
         self.lifecycle.clear();
     }
 }

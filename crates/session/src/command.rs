@@ -46,13 +46,13 @@ commands! {
     FailNode => NodeFailed,
     OpenAsk => AskOpened,
     Answer => Answered,
+    Collect => Collected,
     Withdraw => Withdrawn,
     Attach => Attached,
     Detach => Detached,
     Deliver => Delivered,
     PutState => StatePut,
     GetState => StateGot,
-    Held => Holdings,
     Sweep => Swept,
 }
 
@@ -217,25 +217,48 @@ pub enum AskOpened {
     NoSession,
 }
 
-/// Take an ask because its answer has come.
+/// The client has answered an ask. If its asker waits at the node that sends this, the ask is over. If the asker waits at
+/// another node, the answer is kept with the ask until that node collects it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub ask: AskNo,
     /// Where the answer has come to.
     pub node: NodeId,
+    /// A name for this command, never used twice by that node. Sent again, it is told again that the answer is kept.
+    pub attempt: u64,
+    /// The JSON text of the answer.
+    pub message: Bytes,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answered {
+    /// The asker waits at this very node, which now has the only answer.
     Answered {
         call: Option<CallNo>,
     },
-    /// The asker waits at another node. The ask is not taken: the answer would be lost.
-    Elsewhere {
+    /// The asker waits at another node, which finds the answer in its [`Holdings`](crate::Holdings).
+    Kept {
         owner: NodeId,
     },
-    /// Never asked, answered before, or withdrawn.
+    /// Another answer was first and is kept for the asker.
+    Before,
+    /// Never asked, answered and taken, or withdrawn.
     Unknown,
+    OverLimit(Limit),
+    NoSession,
+}
+
+/// A node has handed answers that were kept for it to whoever waited. Until it says so they stay, so that a reply that is
+/// lost on its way loses no answer; said twice, it changes nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Collect {
+    pub node: NodeId,
+    pub asks: Vec<AskNo>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Collected {
+    Collected,
     NoSession,
 }
 
@@ -349,19 +372,6 @@ pub struct GetState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StateGot {
     Got(Option<Value>),
-    NoSession,
-}
-
-/// Say what a node holds of the session. It changes nothing: the node compares it with what it knows of, and lets go
-/// of the rest.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
-    pub node: NodeId,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Holdings {
-    Held { calls: Vec<(CallNo, RequestId)>, asks: Vec<AskNo>, connections: Vec<(StreamNo, ConnNo)> },
     NoSession,
 }
 

@@ -31,6 +31,8 @@ pub struct Limits {
     pub stream_bytes: u64,
     /// Bytes held by one session before new calls and notifications are refused.
     pub session_bytes: u64,
+    /// Bytes of answers in one session that came to another node than the one whose asker waits, until that one has them.
+    pub kept_answer_bytes: u64,
     /// Entries of session state.
     pub state_entries: usize,
     /// Bytes of session state, keys and values together.
@@ -49,6 +51,7 @@ impl Default for Limits {
             delivered_streams: 256,
             stream_bytes: 8 << 20,
             session_bytes: 64 << 20,
+            kept_answer_bytes: 16 << 20,
             state_entries: 256,
             state_bytes: 1 << 20,
         }
@@ -97,6 +100,7 @@ pub enum Limit {
     StandaloneStreams,
     StreamBytes,
     SessionBytes,
+    KeptAnswerBytes,
     State,
     /// Stateless requests that one node works on; they are in no session.
     Exchanges,
@@ -116,6 +120,7 @@ impl fmt::Display for Limit {
             Self::StandaloneStreams => "standalone_streams",
             Self::StreamBytes => "stream_bytes",
             Self::SessionBytes => "session_bytes",
+            Self::KeptAnswerBytes => "kept_answer_bytes",
             Self::State => "state",
             Self::Exchanges => "exchanges",
         })

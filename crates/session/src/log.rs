@@ -7,7 +7,7 @@ use crate::command::{Append, AppendOutcome, Target};
 use crate::ids::{StreamNo, Time};
 use crate::limits::{Limits, Rules};
 use crate::session::Session;
-use crate::tables::{Class, Entry, Meta, Stream, StreamKind};
+use crate::tables::{Ask, Class, Entry, Meta, Stream, StreamKind};
 
 /// What an event costs beyond its payload: its place in the index, its row, its framing.
 const EVENT_OVERHEAD: u64 = 64;
@@ -119,7 +119,10 @@ impl Session {
             |bytes: u64| if class == Class::Chatter { 0 } else { bytes.saturating_sub(limits.session_bytes) };
         let spent = self.spent_room(short(self.bytes + size));
         let left = self.bytes + size - spent.freed;
-        let is_open = |seq| self.asks.values().any(|ask| ask.stream == no && ask.seq == seq);
+        let is_open = |seq| {
+            let waits = |ask: &Ask| ask.answer.is_none() && ask.stream == no && ask.seq == seq;
+            self.asks.values().any(waits)
+        };
         let Some(stream) = self.streams.get_mut(&no) else { return false };
         let room = room_for(size, stream, is_open, short(left), limits);
         let taken = class >= Class::Withdrawal

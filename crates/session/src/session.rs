@@ -6,8 +6,8 @@ use std::sync::Arc;
 use steadfast_wire::RequestId;
 
 use crate::changes::Changes;
-use crate::command::{Closed, Command, Holdings, Outcome, Touched};
-use crate::ids::{AskNo, CallNo, NodeId, StreamNo, Time};
+use crate::command::{Closed, Command, Outcome, Touched};
+use crate::ids::{AskNo, CallNo, StreamNo, Time};
 use crate::lifecycle::{CloseReason, Lifecycle};
 use crate::limits::Rules;
 use crate::tables::{Ask, Call, Facts, Meta, Stream, Value};
@@ -33,6 +33,7 @@ pub struct Session {
     /// Bytes in all streams.
     pub(crate) bytes: u64,
     pub(crate) state_bytes: u64,
+    pub(crate) kept_answer_bytes: u64,
 }
 
 impl Session {
@@ -60,6 +61,7 @@ impl Session {
         let spent = finished.iter().copied().filter(|(_, no)| streams[no].is_spent()).collect();
         let bytes = streams.values().map(|stream| stream.bytes).sum();
         let state_bytes = state.iter().map(|(key, value)| (key.len() + value.bytes.len()) as u64).sum();
+        let kept_answer_bytes = asks.values().map(Ask::kept_bytes).sum();
         Self {
             facts,
             meta,
@@ -73,6 +75,7 @@ impl Session {
             spent,
             bytes,
             state_bytes,
+            kept_answer_bytes,
         }
     }
 
@@ -88,13 +91,13 @@ impl Session {
             Command::FailNode(c) => Outcome::FailNode(self.fail_node(c.node, now, rules, changes)),
             Command::OpenAsk(c) => Outcome::OpenAsk(self.open_ask(&c, rules, changes)),
             Command::Answer(c) => Outcome::Answer(self.answer(&c, now, rules, changes)),
+            Command::Collect(c) => Outcome::Collect(self.collect(&c, changes)),
             Command::Withdraw(c) => Outcome::Withdraw(self.withdraw(c.ask, rules, changes)),
             Command::Attach(c) => Outcome::Attach(self.attach(&c, now, rules, changes)),
             Command::Detach(c) => Outcome::Detach(self.detach(&c, now, changes)),
             Command::Deliver(c) => Outcome::Deliver(self.deliver(&c, changes)),
             Command::PutState(c) => Outcome::PutState(self.put_state(c, rules, changes)),
             Command::GetState(c) => Outcome::GetState(self.get_state(&c)),
-            Command::Held(c) => Outcome::Held(self.held_by(c.node)),
             Command::Sweep(_) => Outcome::Sweep(self.sweep(now, rules, changes)),
         }
     }
@@ -137,6 +140,11 @@ impl Session {
         self.state_bytes
     }
 
+    /// Bytes of answers that wait for the node of their asker.
+    pub fn kept_answer_bytes(&self) -> u64 {
+        self.kept_answer_bytes
+    }
+
     /// Forgets the payload of an event, for stores that keep it elsewhere.
     pub fn shed_payload(&mut self, stream: StreamNo, seq: u64) {
         let Some(stream) = self.streams.get_mut(&stream) else { return };
@@ -151,25 +159,6 @@ impl Session {
         }
         self.mark_active(now, rules, changes);
         Touched::Touched
-    }
-
-    fn held_by(&self, node: NodeId) -> Holdings {
-        if !self.is_open() {
-            return Holdings::NoSession;
-        }
-        let calls = self.calls.iter().filter(|(_, call)| call.owner == node);
-        let asks = self.asks.iter().filter(|(_, ask)| ask.owner == node);
-        // A connection to a stream that has ended keeps nobody busy.
-        let open = self.streams.iter().filter(|(_, stream)| stream.is_open());
-        let connections = open.filter_map(|(no, stream)| Some((*no, stream.attached?)));
-        Holdings::Held {
-            calls: calls.map(|(no, call)| (*no, call.id.clone())).collect(),
-            asks: asks.map(|(no, _)| *no).collect(),
-            connections: connections
-                .filter(|(_, (_, owner))| *owner == node)
-                .map(|(stream, (connection, _))| (stream, connection))
-                .collect(),
-        }
     }
 
     pub(crate) fn close(

@@ -52,10 +52,20 @@ pub struct Ask {
     /// The call that caused it, if one did.
     pub call: Option<CallNo>,
     pub stream: StreamNo,
-    /// Its event there, which is kept for as long as the ask is open.
+    /// Its event there, which is kept for as long as the ask has no answer.
     pub seq: u64,
     /// The node that waits for the answer.
     pub owner: NodeId,
+    /// The answer, if it came to another node and the owner has not collected it yet.
+    pub answer: Option<Kept>,
+}
+
+/// An answer of the client that waits for the node of its asker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The node that it came to, and that node's name for the command that kept it.
+    pub by: (NodeId, u64),
+    pub message: Bytes,
 }
 
 /// An append-only log of server messages.

@@ -4,6 +4,7 @@ mod support;
 
 mod bad_input {
     pub(crate) mod batches;
+    mod cors;
     mod hang_ups;
     pub(crate) mod head;
     pub(crate) mod json;

@@ -24,6 +24,8 @@ pub struct News<'a> {
     pub superseded: &'a [(StreamNo, ConnNo)],
     pub stopped: &'a [(CallNo, NodeId)],
     pub withdrawn: &'a [(AskNo, NodeId)],
+    /// Asks whose answer waits for its node to collect it.
+    pub kept: &'a [(AskNo, NodeId)],
 }
 
 impl<'a> News<'a> {
@@ -35,6 +37,7 @@ impl<'a> News<'a> {
             superseded: &changes.superseded,
             stopped: &changes.stopped,
             withdrawn: &changes.withdrawn,
+            kept: &changes.kept,
         }
     }
 
@@ -44,6 +47,7 @@ impl<'a> News<'a> {
             && self.superseded.is_empty()
             && self.stopped.is_empty()
             && self.withdrawn.is_empty()
+            && self.kept.is_empty()
     }
 }
 
@@ -64,13 +68,19 @@ impl Outlet {
     }
 
     pub(crate) fn publish(&self, facts: &Arc<Facts>, changes: &Changes) {
+        self.publish_news(facts, changes);
+        let Some(subscriber) = self.0.get() else { return };
+        for event in &changes.lifecycle {
+            subscriber.signal(Signal::Lifecycle { facts, event: *event });
+        }
+    }
+
+    /// Steps in the life of a session are for whoever caused them alone.
+    pub(crate) fn publish_news(&self, facts: &Arc<Facts>, changes: &Changes) {
         let Some(subscriber) = self.0.get() else { return };
         let news = News::of(facts.id, changes);
         if !news.is_empty() {
             subscriber.signal(Signal::News(news));
-        }
-        for event in &changes.lifecycle {
-            subscriber.signal(Signal::Lifecycle { facts, event: *event });
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use steadfast_session::{
-    Command, Facts, Limit, NodeId, Outcome, Read, Rules, SessionId, Step, StreamNo, Time,
+    Command, Facts, Holdings, Limit, NodeId, Outcome, Read, Rules, SessionId, Step, StreamNo, Time,
 };
 
 use crate::error::StoreError;
@@ -11,7 +11,7 @@ use crate::reply::Reply;
 use crate::signal::Subscriber;
 
 /// Where sessions live. One call is one atomic step; on every store its outcomes are those of
-/// [`steadfast_session::Session`].
+/// [`steadfast_session::Session`]. Nothing here has a default: a store that wraps another must not forget to pass something on.
 pub trait Store: Send + Sync + 'static {
     /// The rules that this store applies.
     fn rules(&self) -> &Rules;
@@ -29,6 +29,10 @@ pub trait Store: Send + Sync + 'static {
     /// What never changes about a session, or `None` if it does not exist or has closed.
     fn facts(&self, session: SessionId) -> Reply<Option<Arc<Facts>>>;
 
+    /// What a node holds of a session. Cheap: nodes ask for it again and again where changes of other processes are not
+    /// signalled.
+    fn held(&self, session: SessionId, node: NodeId) -> Reply<Holdings>;
+
     /// Does what time has brought about in up to `batch` sessions. Gives the number that were due, so that a
     /// caller knows to come back for more.
     fn sweep(&self, now: Time, batch: usize) -> Reply<usize>;
@@ -36,17 +40,23 @@ pub trait Store: Send + Sync + 'static {
     /// Announces a node. It counts as alive until it leaves or its process ends.
     fn join(&self, node: NodeId, now: Time) -> Reply<()>;
 
+    /// Whether a node that has joined still counts as alive. `true` may be out of date by the time it is read; `false` is
+    /// final, since a process that comes back is another node.
+    fn is_alive(&self, node: NodeId) -> Reply<bool>;
+
     /// Fails everything that nodes left behind that are gone. Gives how many nodes those were.
     fn bury_dead_nodes(&self, now: Time) -> Reply<usize>;
 
     /// A node goes in good order: whatever it still holds is failed at once.
     fn leave(&self, node: NodeId, now: Time) -> Reply<()>;
 
-    /// How often a waiting reader looks for changes that other processes made. `None` where every change is
+    /// How often a waiting reader, and a node with calls or asks in flight, looks for changes that other processes made. `None` where every change is
     /// signalled because there is no other process.
-    fn poll_interval(&self) -> Option<std::time::Duration> {
-        None
-    }
+    fn poll_interval(&self) -> Option<std::time::Duration>;
+
+    /// A number that is another one once other processes have changed anything, so that nobody looks for changes that
+    /// cannot be there. `None` where that is not known.
+    fn changes_elsewhere(&self) -> Reply<Option<u64>>;
 
     /// Says who hears of changes. To be called once, before the first command.
     fn subscribe(&self, subscriber: Arc<dyn Subscriber>);
@@ -101,13 +111,13 @@ pub(crate) fn no_session(command: &Command) -> Outcome {
         Command::FailNode(_) => Outcome::FailNode(c::NodeFailed::NoSession),
         Command::OpenAsk(_) => Outcome::OpenAsk(c::AskOpened::NoSession),
         Command::Answer(_) => Outcome::Answer(c::Answered::NoSession),
+        Command::Collect(_) => Outcome::Collect(c::Collected::NoSession),
         Command::Withdraw(_) => Outcome::Withdraw(c::Withdrawn::NoSession),
         Command::Attach(_) => Outcome::Attach(c::Attached::NoSession),
         Command::Detach(_) => Outcome::Detach(c::Detached::NoSession),
         Command::Deliver(_) => Outcome::Deliver(c::Delivered::NoSession),
         Command::PutState(_) => Outcome::PutState(c::StatePut::NoSession),
         Command::GetState(_) => Outcome::GetState(c::StateGot::NoSession),
-        Command::Held(_) => Outcome::Held(c::Holdings::NoSession),
         Command::Sweep(_) => Outcome::Sweep(c::Swept::Remove),
     }
 }

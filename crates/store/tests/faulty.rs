@@ -49,6 +49,14 @@ async fn before_the_commit_nothing_has_happened() {
 }
 
 #[tokio::test]
+async fn what_is_lost_has_not_happened_and_nobody_knows() {
+    let store = store().await;
+    store.faults.push(Fault::Lost);
+    assert!(matches!(store.run(SESSION, message(), NOW).await, Err(StoreError::Unknown(_))));
+    assert_eq!(logged(&store).await, 0);
+}
+
+#[tokio::test]
 async fn after_the_commit_it_has_happened() {
     let store = store().await;
     store.faults.push(Fault::AfterCommit);

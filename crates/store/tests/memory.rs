@@ -1,8 +1,14 @@
 //! The memory store keeps the contract.
 
-use steadfast_session::Rules;
-use steadfast_store::MemoryStore;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use steadfast_session::command::{Answer, OpenAsk, Target};
+use steadfast_session::{AskNo, Facts, Lifecycle, NodeId, Principal, Rules, SessionId, Time};
 use steadfast_store::testing::Place;
+use steadfast_store::testing::recorder::{Heard, Recorder};
+use steadfast_store::{MemoryStore, Store, StoreExt};
+use steadfast_wire::Revision;
 
 struct Memory;
 
@@ -21,3 +27,41 @@ impl Place for Memory {
 }
 
 steadfast_store::store_contract!(Memory);
+
+#[tokio::test]
+async fn nodes_that_share_it_hear_of_each_others_changes() {
+    const NOW: Time = Time(1_000_000);
+    let [one, other] = [NodeId(1), NodeId(2)];
+    let first = MemoryStore::new(Rules::default());
+    let second = first.beside();
+    let recorders: [Arc<Recorder>; 2] = [Arc::default(), Arc::default()];
+    first.subscribe(Arc::<Recorder>::clone(&recorders[0]));
+    second.subscribe(Arc::<Recorder>::clone(&recorders[1]));
+    let heard =
+        || recorders.each_ref().map(|recorder| recorder.take().into_values().flatten().collect::<Vec<_>>());
+
+    let id = SessionId::from_random([9; SessionId::BYTES]);
+    let facts = Facts {
+        id,
+        principal: Principal::anonymous(),
+        revision: Revision::LATEST_LEGACY,
+        initialize: Bytes::new(),
+        opened_at: NOW,
+    };
+    second.open(facts).await.unwrap();
+    let opened = vec![Heard::Lifecycle(Lifecycle::Opened)];
+    assert_eq!(heard(), [vec![], opened], "the life of a session is told by whoever caused it");
+
+    let open = OpenAsk { target: Target::Standalone, owner: one, rest: Bytes::from_static(b"}") };
+    first.run(id, open, NOW).await.unwrap();
+    let [here, there] = heard();
+    assert!(here == there && here.len() == 1, "{here:?}\n{there:?}");
+    let answer = Answer { ask: AskNo(0), node: other, attempt: 1, message: Bytes::from_static(b"heard") };
+    second.run(id, answer, NOW).await.unwrap();
+    for heard in heard() {
+        assert!(matches!(&heard[..], [Heard::News { kept, .. }] if *kept == [(AskNo(0), one)]), "{heard:?}");
+    }
+
+    first.join(one, NOW).await.unwrap();
+    assert!(second.is_alive(one).await.unwrap() && !second.is_alive(other).await.unwrap());
+}

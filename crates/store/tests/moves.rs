@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use bytes::Bytes;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
-use steadfast_session::{Facts, Read, Time};
+use steadfast_session::{Command, Facts, Read, Time};
 use steadfast_store::testing::model::Model;
 use steadfast_store::testing::moves::{self, Move, Sent};
 use steadfast_store::testing::random::narrow_rules;
@@ -40,10 +40,14 @@ const EXPECTED: &[&str] = &[
     "OpenAsk(OverLimit(Asks))",
     "OpenAsk(CallGone)",
     "Answer(Answered",
-    "Answer(Elsewhere",
+    "Answer(Kept",
+    "Answer(Before)",
+    "Answer(OverLimit(KeptAnswerBytes))",
+    "Collect(Collected)",
     "Answer(Unknown)",
     "Withdraw(Withdrawn)",
-    "Held(Held",
+    "held answers",
+    "collected",
     "Attach(Attached",
     "Attach(UnknownEvent)",
     "Attach(Gone)",
@@ -117,7 +121,13 @@ fn send(model: &mut Model, sent: Sent, now: Time, attempt: u64, seen: &mut BTree
         Sent::Command(pick, act) => {
             let id = moves::pick_session(model, pick);
             let command = moves::command(act, model.sessions.get(&id), attempt);
+            let collects = matches!(command, Command::Collect(_));
+            let asks = |model: &Model| model.sessions.get(&id).map_or(0, |session| session.asks().len());
+            let before = asks(model);
             note(&model.apply(id, command, now), seen);
+            if collects && asks(model) < before {
+                seen.insert("collected".into());
+            }
         }
         Sent::Sweep => {
             let before = model.sessions.len();
@@ -134,6 +144,9 @@ fn send(model: &mut Model, sent: Sent, now: Time, attempt: u64, seen: &mut BTree
 /// Notes situations that no single outcome shows.
 fn look(model: &Model, seen: &mut BTreeSet<String>) {
     for session in model.sessions.values() {
+        if session.kept_answer_bytes() > 0 {
+            seen.insert("held answers".into());
+        }
         for (no, stream) in session.streams() {
             if let Read::Slice(slice) = session.read(*no, 0, u64::MAX)
                 && slice.missing > 0

@@ -29,8 +29,17 @@ pub struct Message<'a> {
     pub method: Cow<'a, str>,
     /// The JSON text of `params`, if there are any.
     pub params: Option<&'a str>,
+    /// The JSON text of what it answers, if it is an answer.
+    pub answer: Option<Answer<'a>>,
     /// The JSON text of the whole message.
     pub text: &'a str,
+}
+
+/// The JSON text of an answer's result, or of its error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer<'a> {
+    Result(&'a str),
+    Error(&'a str),
 }
 
 /// What a message is, with the id that belongs to that kind.
@@ -117,7 +126,9 @@ impl<'a> Message<'a> {
         if params.is_some_and(|params| !params.starts_with(['{', '['])) {
             return Err(shape("\"params\" must be an object"));
         }
-        Ok(Self { kind, method, params, text: text.trim_ascii() })
+        let result = raw.result.map(|result| Answer::Result(result.get()));
+        let answer = result.or_else(|| raw.error.map(|error| Answer::Error(error.get())));
+        Ok(Self { kind, method, params, answer, text: text.trim_ascii() })
     }
 
     pub fn id(&self) -> Option<&RequestId> {

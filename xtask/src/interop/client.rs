@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -12,13 +12,12 @@ use serde_json::Value;
 
 use super::Places;
 use super::control::Stage;
+use super::program::Program;
 use super::report::Outcome;
 use super::scripts::{ASKS, DEMO, DEMO_ERAS, ERAS, Script};
 use crate::failure::Failure;
-use crate::prepare;
 use crate::runner::{now, seconds};
 use crate::served::Served;
-use crate::suites::TOOLS;
 
 /// For one step; the slowest takes a few seconds.
 const STEP_LIMIT: Duration = Duration::from_secs(60);
@@ -28,81 +27,28 @@ const END_LIMIT: Duration = Duration::from_secs(10);
 const TAIL_LINES: usize = 40;
 
 pub(super) const CLIENTS: &[Client] = &[
-    Client { name: "typescript", kind: Kind::node("typescript", "client.mjs"), script: &DEMO },
-    Client { name: "python", kind: Kind::python("python", "client.py"), script: &DEMO },
-    Client { name: "rmcp", kind: Kind::Rust { package: "steadfast-interop-rmcp" }, script: &DEMO },
-    Client { name: "typescript-2", kind: Kind::node("typescript-2", "client.mjs"), script: &ERAS },
-    Client { name: "python-2", kind: Kind::python("python-2", "client.py"), script: &ERAS },
-    Client { name: "rmcp-eras", kind: Kind::Rust { package: "steadfast-interop-rmcp" }, script: &ERAS },
-    Client { name: "demo-eras", kind: Kind::node("typescript-2", "demo.mjs"), script: &DEMO_ERAS },
-    Client { name: "python-asks", kind: Kind::python("python", "asks.py"), script: &ASKS },
+    Client { name: "typescript", program: Program::node("typescript", "client.mjs"), script: &DEMO },
+    Client { name: "python", program: Program::python("python", "client.py"), script: &DEMO },
+    Client { name: "rmcp", program: Program::rust("steadfast-interop-rmcp"), script: &DEMO },
+    Client { name: "typescript-2", program: Program::node("typescript-2", "client.mjs"), script: &ERAS },
+    Client { name: "python-2", program: Program::python("python-2", "client.py"), script: &ERAS },
+    Client { name: "rmcp-eras", program: Program::rust("steadfast-interop-rmcp"), script: &ERAS },
+    Client { name: "demo-eras", program: Program::node("typescript-2", "demo.mjs"), script: &DEMO_ERAS },
+    Client { name: "python-asks", program: Program::python("python", "asks.py"), script: &ASKS },
 ];
 
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) name: &'static str,
-    kind: Kind,
+    program: Program,
     pub(super) script: &'static Script,
 }
 
-/// What a client is written in, and where it is.
-#[derive(Debug)]
-enum Kind {
-    /// A program beside a `package-lock.json`.
-    Node { folder: &'static str, file: &'static str },
-    /// A program beside a `requirements.txt`.
-    Python { folder: &'static str, file: &'static str },
-    /// A package of the workspace with a program of its name, which plays every script.
-    Rust { package: &'static str },
-}
-
-impl Kind {
-    const fn node(folder: &'static str, file: &'static str) -> Self {
-        Self::Node { folder, file }
-    }
-
-    const fn python(folder: &'static str, file: &'static str) -> Self {
-        Self::Python { folder, file }
-    }
-
-    /// Names from [`TOOLS`].
-    fn needs(&self) -> &'static [&'static str] {
-        match self {
-            Self::Node { .. } => &["node", "npm"],
-            Self::Python { .. } => &["python3", "python3-venv"],
-            Self::Rust { .. } => &[],
-        }
-    }
-
-    /// Fetches or builds it, and gives the command that runs it.
-    fn prepare(
-        &self,
-        root: &Path,
-        places: &Places,
-        log: &Path,
-        out: &mut dyn Write,
-    ) -> Result<Command, Failure> {
-        match self {
-            Self::Node { folder, file } => {
-                let (from, to) = (places.sources.join(folder), places.cache.join(folder));
-                prepare::node(&from, &to, log, out)?;
-                let mut node = Command::new("node");
-                node.arg(to.join(file));
-                Ok(node)
-            }
-            Self::Python { folder, file } => {
-                let (from, to) = (places.sources.join(folder), places.cache.join(folder));
-                prepare::python(&from, &to, log, out)?;
-                let mut python = Command::new(prepare::venv_python(&to));
-                python.arg("-u").arg(to.join(file));
-                Ok(python)
-            }
-            Self::Rust { package } => {
-                prepare::build(root, package, log, out)?;
-                Ok(Command::new(places.programs.join(package)))
-            }
-        }
-    }
+/// What stands between a client and its server, besides the proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Front {
+    None,
+    Gateway,
 }
 
 impl Client {
@@ -111,27 +57,24 @@ impl Client {
     }
 
     pub(super) fn missing_tools(&self) -> Option<String> {
-        let needs = self.kind.needs();
-        let missing = TOOLS.iter().filter(|tool| needs.contains(&tool.name) && !tool.is_usable());
-        let missing: Vec<&str> = missing.map(|tool| tool.name).collect();
-        (!missing.is_empty()).then(|| format!("{} is missing", missing.join(", ")))
+        self.program.missing_tools()
     }
 
     /// Prepares it, gives it a server of its own, and watches it play.
     pub(super) fn run(
         &self,
+        front: Front,
         root: &Path,
         places: &Places,
         out: &mut dyn Write,
     ) -> Result<Vec<Outcome>, Failure> {
         let folder = places.run.join(self.name);
         fs::create_dir_all(&folder)?;
-        let mut command = self.kind.prepare(root, places, &folder.join("prepare.log"), out)?;
-        if matches!(self.kind, Kind::Rust { .. }) {
+        let mut command = self.program.prepare(root, places, &folder.join("prepare.log"), out)?;
+        if matches!(self.program, Program::Rust { .. }) {
             command.arg(self.script.name);
         }
-        let program = places.programs.join(self.script.program);
-        let stage = Stage::open(Served::new(program, self.script.arguments, folder.clone()))?;
+        let stage = self.stage(front, places, &folder)?;
         let log = folder.join("client.log");
         command.arg(format!("http://{}/mcp", stage.address())).arg(format!("http://{}", stage.control()?));
         let outcomes = self.play(&mut command, &log, out)?;
@@ -144,6 +87,22 @@ impl Client {
             writeln!(out, "{}: its log and the server's are in {}", self.name, folder.display())?;
         }
         Ok(outcomes)
+    }
+
+    fn stage(&self, front: Front, places: &Places, folder: &Path) -> Result<Arc<Stage>, Failure> {
+        let program = places.programs.join(self.script.program);
+        match front {
+            Front::None => Stage::open(Served::new(program, self.script.arguments, folder.to_owned()), None),
+            Front::Gateway => {
+                let inner = folder.join("behind");
+                fs::create_dir_all(&inner)?;
+                let mut behind = Served::new(program, self.script.arguments, inner);
+                let upstream = format!("http://{}/mcp", behind.start()?);
+                let gateway = places.programs.join("steadfast");
+                let gateway = Served::new(gateway, &["serve", "--upstream", &upstream], folder.to_owned());
+                Stage::open(gateway, Some(behind))
+            }
+        }
     }
 
     fn play(&self, command: &mut Command, log: &Path, out: &mut dyn Write) -> Result<Vec<Outcome>, Failure> {

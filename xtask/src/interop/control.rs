@@ -22,14 +22,16 @@ use crate::served::Served;
 #[derive(Debug)]
 pub(super) struct Stage {
     server: Mutex<Served>,
+    /// What the server is in front of, if it is a gateway. Nobody restarts that.
+    _behind: Option<Served>,
     cutter: Cutter,
 }
 
 impl Stage {
-    pub(super) fn open(mut server: Served) -> Result<Arc<Self>, Failure> {
+    pub(super) fn open(mut server: Served, behind: Option<Served>) -> Result<Arc<Self>, Failure> {
         let cutter = Cutter::start()?;
         cutter.point_at(server.start()?);
-        Ok(Arc::new(Self { server: Mutex::new(server), cutter }))
+        Ok(Arc::new(Self { server: Mutex::new(server), _behind: behind, cutter }))
     }
 
     /// The address that clients use.

@@ -1,5 +1,5 @@
 //! `cargo xtask interop`: clients built on other people's SDKs play a script against one of our servers, through a proxy
-//! that cuts their connections.
+//! that cuts their connections. The other way round, with servers on those SDKs, it is [`servers`].
 //!
 //! A client gets two URLs, that of the endpoint and that of [`control`], and prints a line of JSON per step.
 
@@ -8,9 +8,11 @@ mod control;
 mod cutter;
 mod http;
 mod journal;
+mod program;
 mod report;
 mod scan;
 mod scripts;
+pub(crate) mod servers;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,13 +21,13 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 use crate::prepare;
-use client::CLIENTS;
+use client::{CLIENTS, Front};
 use report::Report;
 
 /// Where things are.
 #[derive(Debug)]
 struct Places {
-    /// The clients' sources.
+    /// The sources of the clients, or of the servers.
     sources: PathBuf,
     /// Their dependencies, kept between runs.
     cache: PathBuf,
@@ -35,27 +37,35 @@ struct Places {
     programs: PathBuf,
 }
 
-/// Runs the clients named, or all of them.
-pub(crate) fn command(root: &Path, names: &[&str], out: &mut dyn Write) -> Result<(), Failure> {
+impl Places {
+    /// What an earlier run has left behind is gone then.
+    fn new(root: &Path, sources: &str, cache: &str) -> Result<Self, Failure> {
+        let target = crate::target()?;
+        let (cache, run) = (target.join(cache), target.join("interop/run"));
+        if run.exists() {
+            fs::remove_dir_all(&run)?;
+        }
+        fs::create_dir_all(&run)?;
+        fs::create_dir_all(&cache)?;
+        Ok(Self { sources: root.join(sources), cache, run, programs: target.join("debug") })
+    }
+}
+
+/// Runs the clients named, or all of them. With `--through-gateway`, the gateway stands before their servers.
+pub(crate) fn command(root: &Path, arguments: &[&str], out: &mut dyn Write) -> Result<(), Failure> {
+    let (front, names) = match arguments {
+        ["--through-gateway", names @ ..] => (Front::Gateway, names),
+        names => (Front::None, names),
+    };
     if let Some(unknown) = names.iter().find(|name| CLIENTS.iter().all(|client| client.name != **name)) {
         let known = CLIENTS.iter().map(|client| client.name).collect::<Vec<_>>().join(", ");
         return Err(Failure::Usage(format!("no client `{unknown}`; there are {known}")));
     }
-    let target = crate::target()?;
-    let places = Places {
-        sources: root.join("interop/clients"),
-        cache: target.join("interop"),
-        run: target.join("interop/run"),
-        programs: target.join("debug"),
-    };
-    if places.run.exists() {
-        fs::remove_dir_all(&places.run)?;
-    }
-    fs::create_dir_all(&places.run)?;
-
+    let places = Places::new(root, "interop/clients", "interop")?;
     let chosen: Vec<_> =
         CLIENTS.iter().filter(|client| names.is_empty() || names.contains(&client.name)).collect();
-    let servers: BTreeSet<_> = chosen.iter().map(|client| client.script.package).collect();
+    let mut servers: BTreeSet<_> = chosen.iter().map(|client| client.script.package).collect();
+    servers.extend((front == Front::Gateway).then_some("steadfast-gateway"));
     for server in servers {
         prepare::build(root, server, &places.run.join("build.log"), out)?;
     }
@@ -66,7 +76,7 @@ pub(crate) fn command(root: &Path, names: &[&str], out: &mut dyn Write) -> Resul
                 writeln!(out, "{}: skipped, {missing}", client.name)?;
                 report.skip(client, missing);
             }
-            None => report.add(client, client.run(root, &places, out)?),
+            None => report.add(client, client.run(front, root, &places, out)?),
         }
     }
     report.print(out)

@@ -11,6 +11,7 @@ mod tests;
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -164,23 +165,46 @@ impl Engine {
         ask: AskNo,
         message: Bytes,
     ) -> Result<(), Refusal> {
-        let answer = || self.store().run(session.id(), Answer { ask, node: self.node() }, self.now());
-        let mut outcome = answer().await;
-        let mut repeated = false;
-        if let Err(StoreError::Unknown(_)) = outcome {
-            repeated = true;
-            outcome = answer().await;
+        session.asks().answering();
+        let taken = self.take_answer(session, ask, message).await;
+        session.asks().done_answering();
+        self.send_asks(session);
+        taken
+    }
+
+    /// Gives the answer to the store, which takes one for each ask, and to the asker if it waits here. Whether a command with an unknown outcome took effect
+    /// is found out by sending it again, under the same name:
+    ///
+    /// - If it did and the asker waits elsewhere, the store still has the answer, and says so.
+    /// - If it did and the asker waits here, the ask is gone from the store while the asker still waits. Nobody else has
+    ///   answered it: an answer that came elsewhere is kept in the store until this node has handed it over.
+    /// - If neither shows, the answer may have been kept and collected meanwhile, or somebody else's was. Then the client is
+    ///   told that the outcome is not known, which is the truth.
+    async fn take_answer(
+        &self,
+        session: &Arc<LiveSession>,
+        ask: AskNo,
+        message: Bytes,
+    ) -> Result<(), Refusal> {
+        let (node, attempt) = (self.node(), self.attempts.fetch_add(1, Ordering::Relaxed));
+        let answer = Answer { ask, node, attempt, message: message.clone() };
+        let send = || self.store().run(session.id(), answer.clone(), self.now());
+        let first = send().await;
+        let doubt = first.as_ref().err().filter(|error| matches!(error, StoreError::Unknown(_))).cloned();
+        let outcome = if doubt.is_some() { self.patiently(send).await } else { first };
+        if doubt.is_some() && !matches!(outcome, Ok(Answered::Answered { .. } | Answered::Kept { .. })) {
+            // If the ask was taken and its answer is lost, the asker must hear of it.
+            session.suspect();
         }
         match outcome? {
-            Answered::Answered { .. } => {}
-            // The first attempt took it: whoever waits here has not been served by anybody else.
-            Answered::Unknown if repeated && session.asks().awaits(ask) => {}
-            Answered::Unknown => return Err(Refusal::UnknownAsk),
-            Answered::Elsewhere { .. } => return Err(Refusal::Elsewhere),
+            Answered::Answered { .. } => session.asks().answered(ask, message),
+            Answered::Kept { .. } => {}
+            Answered::Unknown if doubt.is_some() && session.asks().answered_if_open(ask, message) => {}
+            Answered::Unknown => return Err(doubt.map_or(Refusal::UnknownAsk, Refusal::Store)),
+            Answered::Before => return Err(Refusal::UnknownAsk),
+            Answered::OverLimit(limit) => return Err(Refusal::OverLimit(limit)),
             Answered::NoSession => return Err(self.lost(session)),
         }
-        session.asks().answered(ask, message);
-        self.send_asks(session);
         Ok(())
     }
 }

@@ -32,7 +32,11 @@ pub(crate) struct AskQueue {
     opening: usize,
     /// Answers to asks whose number is not known here yet; `None` for one that was withdrawn.
     early: BTreeMap<AskNo, Option<Bytes>>,
-    /// How many were ever taken, and how many were ever sent to the store.
+    /// Asks whose answer the store kept for this node: their askers have it, and the store has not been told yet.
+    uncollected: BTreeSet<AskNo>,
+    /// How many answers of the client are on their way to the store: the ask may be gone there before it is gone here.
+    answering: usize,
+    /// How many were ever taken, and how many asks and answers were ever sent to the store.
     taken: u64,
     sent: u64,
     /// The store had no room, which asks of other nodes take. Nothing is sent until one of ours ends, or a while has passed.
@@ -148,6 +152,45 @@ impl AskQueue {
         self.over(no, Some(answer));
     }
 
+    /// The same for an answer of which nobody knows whether the store has taken it, but for this: the store does not know
+    /// the ask any more. If its asker still waits, it is taken; `false` if not.
+    pub(crate) fn answered_if_open(&mut self, no: AskNo, answer: Bytes) -> bool {
+        let is_open = self.awaits(no);
+        if is_open {
+            self.answered(no, answer);
+        }
+        is_open
+    }
+
+    /// Hands over the answers that the store keeps for this node, all of them. Gives the asks that are to be collected.
+    /// The store gives an answer again and again until it hears of that, and an asker gets it once.
+    pub(crate) fn hand_over(&mut self, kept: Vec<(AskNo, Bytes)>) -> Vec<AskNo> {
+        let asks: Vec<AskNo> = kept.iter().map(|(no, _)| *no).collect();
+        for (no, answer) in kept {
+            if !self.uncollected.contains(&no) {
+                self.answered(no, answer);
+            }
+        }
+        self.uncollected = asks.iter().copied().collect();
+        asks
+    }
+
+    /// The store keeps none of the answers any more that were handed over.
+    pub(crate) fn collected(&mut self) {
+        self.uncollected.clear();
+    }
+
+    /// An answer of the client is on its way to the store.
+    pub(crate) fn answering(&mut self) {
+        self.answering += 1;
+        self.sent += 1;
+    }
+
+    /// It was handed over, or will not be.
+    pub(crate) fn done_answering(&mut self) {
+        self.answering -= 1;
+    }
+
     /// The ask was taken back: its call, its session or its node is over.
     pub(crate) fn withdrawn(&mut self, no: AskNo) {
         self.over(no, None);
@@ -202,14 +245,31 @@ impl AskQueue {
         self.remove(ticket);
     }
 
-    /// A call is over: what it still wanted to ask is not asked. What it has asked, the store withdraws.
+    /// A call is over, and so is whatever it asked or wanted to ask.
     pub(crate) fn call_over(&mut self, call: CallNo) {
-        let of_call = |ticket: &&Ticket| {
-            self.asks.get(ticket).is_some_and(|ask| matches!(ask.target, Target::Call(no) if no == call))
-        };
-        let waiting: Vec<Ticket> = self.waiting.iter().filter(of_call).copied().collect();
-        for ticket in waiting {
-            self.end(ticket, Err(Refusal::AskWithdrawn));
+        self.nobody_will_answer(|ask| matches!(ask.target, Target::Call(no) if no == call));
+    }
+
+    /// The session is gone.
+    pub(crate) fn session_over(&mut self) {
+        self.nobody_will_answer(|_| true);
+    }
+
+    /// The store holds these asks for this node and no others: nobody will answer those.
+    pub(crate) fn keep_only(&mut self, held: &[AskNo]) {
+        self.nobody_will_answer(|ask| matches!(ask.stage, Stage::Open(no) if !held.contains(&no)));
+    }
+
+    fn nobody_will_answer(&mut self, chosen: impl Fn(&Pending) -> bool) {
+        let chosen: Vec<Ticket> =
+            self.asks.iter().filter(|(_, ask)| chosen(ask)).map(|(ticket, _)| *ticket).collect();
+        for ticket in chosen {
+            match self.asks.get(&ticket).map(|ask| &ask.stage) {
+                Some(Stage::Waiting(_) | Stage::Open(_)) => self.end(ticket, Err(Refusal::AskWithdrawn)),
+                // It ends when the store has spoken.
+                Some(Stage::Opening(_)) => self.tell(ticket, Err(Refusal::AskWithdrawn)),
+                Some(Stage::Leaving(_)) | None => {}
+            }
         }
     }
 
@@ -217,17 +277,18 @@ impl AskQueue {
         self.by_no.contains_key(&no)
     }
 
+    /// Whether nothing is left to be done here.
     pub(crate) fn is_empty(&self) -> bool {
-        self.asks.is_empty() && self.opening == 0
+        self.asks.is_empty() && self.opening == 0 && self.uncollected.is_empty()
     }
 
     pub(crate) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// How many were ever sent to the store; `None` while one is on its way.
+    /// How many asks and answers were ever sent to the store; `None` while one is on its way.
     pub(crate) fn settled(&self) -> Option<u64> {
-        (self.opening == 0).then_some(self.sent)
+        (self.opening == 0 && self.answering == 0).then_some(self.sent)
     }
 
     fn in_flight(&self) -> usize {

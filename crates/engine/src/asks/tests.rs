@@ -144,10 +144,60 @@ fn a_call_that_is_over_asks_nothing_more() {
     let mut asks: Vec<_> = [1, 1, 1, 2, 1].map(|call| take(&mut queue, call, 9)).into_iter().collect();
     started(&mut queue);
     queue.opened(asks[0].0, AskNo(0));
-    queue.opened(asks[1].0, AskNo(1));
     queue.call_over(CallNo(1));
-    assert_eq!(told(&mut asks[2].1), Some(Err(Refusal::AskWithdrawn)));
-    assert_eq!(told(&mut asks[0].1), None, "the store sees to what is open");
-    queue.withdrawn(AskNo(0));
+    for at in [0, 1, 2, 4] {
+        assert_eq!(told(&mut asks[at].1), Some(Err(Refusal::AskWithdrawn)));
+    }
     assert_eq!(started(&mut queue), [(asks[3].0, "2".to_owned())]);
+    assert_eq!(
+        queue.opened(asks[1].0, AskNo(1)),
+        Some(AskNo(1)),
+        "the store has not heard of this one's end"
+    );
+    queue.withdrawn(AskNo(1));
+    queue.opened(asks[3].0, AskNo(2));
+    assert_eq!(told(&mut asks[3].1), None);
+    queue.session_over();
+    assert_eq!(told(&mut asks[3].1), Some(Err(Refusal::AskWithdrawn)));
+    assert!(queue.is_empty());
+}
+
+#[test]
+fn a_kept_answer_is_handed_over_once() {
+    let mut queue = AskQueue::default();
+    let mut asks: Vec<_> = (0..2).map(|call| take(&mut queue, call, 9)).collect();
+    started(&mut queue);
+    queue.opened(asks[0].0, AskNo(0));
+    let kept = |no: u64| (AskNo(no), Bytes::from(no.to_string()));
+    for _ in 0..2 {
+        assert_eq!(queue.hand_over(vec![kept(0)]), [AskNo(0)], "until the store has heard of it");
+    }
+    assert_eq!(told(&mut asks[0].1), Some(Ok("0".into())));
+    // The second is answered before its number is known here.
+    assert_eq!(queue.hand_over(vec![kept(0), kept(1)]), [AskNo(0), AskNo(1)]);
+    queue.opened(asks[1].0, AskNo(1));
+    assert_eq!(told(&mut asks[1].1), Some(Ok("1".into())));
+    assert!(!queue.is_empty(), "the store has to be told");
+    queue.collected();
+    assert_eq!(queue.hand_over(vec![]), []);
+    assert!(queue.is_empty());
+}
+
+#[test]
+fn an_asker_is_told_what_the_store_has_lost_track_of() {
+    let mut queue = AskQueue::default();
+    let mut asks: Vec<_> = (0..3).map(|call| take(&mut queue, call, 9)).collect();
+    started(&mut queue);
+    assert_eq!(queue.settled(), None, "two are being opened");
+    for no in [0, 1] {
+        queue.opened(asks[no].0, AskNo(no as u64));
+    }
+    assert_eq!(queue.settled(), Some(2));
+    queue.answering();
+    assert_eq!(queue.settled(), None, "one may be gone from the store and not from here");
+    queue.done_answering();
+    assert_eq!(queue.settled(), Some(3), "which whoever compares can see afterwards");
+    queue.keep_only(&[AskNo(1)]);
+    assert_eq!(told(&mut asks[0].1), Some(Err(Refusal::AskWithdrawn)));
+    assert_eq!((told(&mut asks[1].1), told(&mut asks[2].1)), (None, None));
 }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::metrics::{At, Event, Fault, Kind, Metrics, Operation, Outcome, seconds};
 
 /// Errors that are the gateway's own, by their `data.reason`. Every other is the server's.
-const OUR_ERRORS: [&str; 13] = [
+const OUR_ERRORS: [&str; 14] = [
     "bad_answer",
     "cancelled",
     "deadline",
@@ -25,6 +25,7 @@ const OUR_ERRORS: [&str; 13] = [
     "shutting_down",
     "store_unavailable",
     "unavailable",
+    "upstream_refused",
     "upstream_unavailable",
     "withdrawn",
 ];
@@ -104,7 +105,9 @@ impl StoreMeter {
 
     pub(crate) fn applied(&self, noted: Noted, outcome: &StoreOutcome) {
         let metrics = &self.metrics;
-        let ask = |event| metrics.asks.get_or_create(&Event { endpoint: self.endpoint.clone(), event }).inc();
+        let ask = |event| {
+            metrics.asks.get_or_create(&Event { endpoint: self.endpoint.clone(), event }).inc();
+        };
         match (noted, outcome) {
             (Noted::Begin { calls }, StoreOutcome::Begin(Begun::Begun { .. })) => {
                 metrics.calls_begun.get_or_create(&At { endpoint: self.endpoint.clone() }).inc_by(calls);
@@ -113,9 +116,11 @@ impl StoreMeter {
                 self.finished(outcome)
             }
             (Noted::Cancel, StoreOutcome::Cancel(Cancelled::Cancelled { .. })) => self.finished("cancelled"),
-            (Noted::OpenAsk, StoreOutcome::OpenAsk(AskOpened::Opened { .. })) => drop(ask("sent")),
-            (Noted::Answer, StoreOutcome::Answer(Answered::Answered { .. })) => drop(ask("answered")),
-            (Noted::Withdraw, StoreOutcome::Withdraw(Withdrawn::Withdrawn)) => drop(ask("withdrawn")),
+            (Noted::OpenAsk, StoreOutcome::OpenAsk(AskOpened::Opened { .. })) => ask("sent"),
+            (Noted::Answer, StoreOutcome::Answer(Answered::Answered { .. } | Answered::Kept { .. })) => {
+                ask("answered")
+            }
+            (Noted::Withdraw, StoreOutcome::Withdraw(Withdrawn::Withdrawn)) => ask("withdrawn"),
             (Noted::Attach { kind }, StoreOutcome::Attach(Attached::Attached { .. })) => {
                 metrics.attachments.get_or_create(&Kind { endpoint: self.endpoint.clone(), kind }).inc();
             }

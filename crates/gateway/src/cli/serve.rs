@@ -24,7 +24,7 @@ Examples:
   steadfast serve --demo --store memory:                   nothing is written anywhere
   steadfast serve --demo --listen 127.0.0.1:0              any free port; the URL is printed
 
-`steadfast config example` prints a configuration file to start from. Every key of it can also be set by a variable:
+`steadfast config example` prints a configuration file to start from. A key of it can also be set by a variable:
 STEADFAST__ADMIN__LISTEN is `listen` of `[admin]`. Flags go before variables, and these before the file.
 
 Logs go to stderr; RUST_LOG=debug shows more.")]
@@ -210,15 +210,9 @@ mod tests {
                 let all = std::iter::once(&table["command"]).chain(arguments);
                 all.map(|word| word.as_str().expect("a text").to_owned()).collect::<Vec<_>>()
             });
-            assert_eq!(
-                words.as_deref(),
-                expect
-                    .as_deref()
-                    .map(|words| words)
-                    .map(|w| w.iter().map(|x| (*x).to_owned()).collect::<Vec<_>>())
-                    .as_deref(),
-                "{command}"
-            );
+            let expect: Option<Vec<String>> =
+                expect.map(|words| words.into_iter().map(str::to_owned).collect());
+            assert_eq!(words, expect, "{command}");
         }
     }
 }

@@ -6,13 +6,14 @@ use std::path::PathBuf;
 
 use steadfast::{Rules, StoreUrl};
 use steadfast_http::listen;
+use steadfast_http::listen::tls::{Identity, IdentityError};
 use tracing_subscriber::EnvFilter;
 
 use super::endpoint::AskOrder;
 use super::fault::{Fault, Place};
 use super::file::{File, Tls};
 use super::overrides::Override;
-use super::plan::{EndpointPlan, Plan, TlsFiles};
+use super::plan::{EndpointPlan, Plan, TlsPlan};
 use super::secret::World;
 use super::tree::Tree;
 use super::values::Time;
@@ -65,6 +66,9 @@ pub(crate) fn check(file: File, written: &Written<'_>, world: &World<'_>) -> Res
     }
     let mut listener = listen::Limits::default();
     file.listener.apply(&mut listener);
+    if let Some(tls) = &file.tls {
+        listener.handshake = tls.handshake.0;
+    }
     if !checks.faults.is_empty() {
         return Err(checks.faults);
     }
@@ -117,16 +121,35 @@ impl Checks<'_> {
         read.ok()
     }
 
-    fn tls(&mut self, tls: &Tls) -> Option<TlsFiles> {
-        for (key, path) in [("tls.certificate", &tls.certificate), ("tls.key", &tls.key)] {
-            if path.is_empty() {
-                self.fault(key, "there is no file", "the path of a PEM file");
-            } else if let Err(error) = (self.world.read)(path.as_ref()) {
-                self.fault(key, format!("{path} cannot be read: {error}"), "the path of a PEM file");
+    fn tls(&mut self, tls: &Tls) -> Option<TlsPlan> {
+        let certificate = self.pem("tls.certificate", &tls.certificate);
+        let key = self.pem("tls.key", &tls.key);
+        match Identity::from_pem(&certificate?, &key?) {
+            Ok(identity) => {
+                let files = [PathBuf::from(&tls.certificate), PathBuf::from(&tls.key)];
+                Some(TlsPlan { files, identity })
+            }
+            Err(error) => {
+                let at = if error == IdentityError::NoKey { "tls.key" } else { "tls.certificate" };
+                self.fault(at, error.to_string(), "the PEM files of a certificate and of its key");
+                None
             }
         }
-        let (certificate, key) = (PathBuf::from(&tls.certificate), PathBuf::from(&tls.key));
-        Some(TlsFiles { certificate, key, handshake: tls.handshake.0 })
+    }
+
+    fn pem(&mut self, key: &str, path: &str) -> Option<String> {
+        let remedy = "the path of a PEM file";
+        if path.is_empty() {
+            self.fault(key, "there is no file", remedy);
+            return None;
+        }
+        match (self.world.read)(path.as_ref()) {
+            Ok(text) => Some(text),
+            Err(error) => {
+                self.fault(key, format!("{path} cannot be read: {error}"), remedy);
+                None
+            }
+        }
     }
 
     fn log(&mut self, filter: &str) {

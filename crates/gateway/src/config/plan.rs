@@ -9,6 +9,7 @@ use steadfast::{Durability, Hosts, Origins, ResponseMode, Rules, StoreUrl};
 use steadfast_engine::{self as engine, Options};
 use steadfast_http as http;
 use steadfast_http::listen;
+use steadfast_http::listen::tls::Identity;
 use steadfast_upstream as upstream;
 
 use super::auth::Auth;
@@ -24,7 +25,7 @@ pub(crate) struct Plan {
     pub(crate) durability: Durability,
     pub(crate) drain: Duration,
     pub(crate) log: String,
-    pub(crate) tls: Option<TlsFiles>,
+    pub(crate) tls: Option<TlsPlan>,
     pub(crate) admin: Option<SocketAddr>,
     pub(crate) listener: listen::Limits,
     pub(crate) rules: Rules,
@@ -41,14 +42,18 @@ impl Plan {
         (new.admin, new.listener) = (old.admin, old.listener);
         (new.limits, new.timing) = (old.limits, old.timing);
         (self.listen, self.store, self.admin) = (started.listen, started.store, started.admin);
+        match (&mut new.tls, old.tls) {
+            (Some(new), Some(old)) => new.handshake = old.handshake,
+            (new, old) => *new = old,
+        }
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TlsFiles {
-    pub(crate) certificate: PathBuf,
-    pub(crate) key: PathBuf,
-    pub(crate) handshake: Duration,
+#[derive(Clone, Debug)]
+pub(crate) struct TlsPlan {
+    /// The files that it was read from.
+    pub(crate) files: [PathBuf; 2],
+    pub(crate) identity: Identity,
 }
 
 #[derive(Clone, Debug)]

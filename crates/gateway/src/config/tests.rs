@@ -1,5 +1,8 @@
 //! Configurations in, plans or faults out.
 
+mod example;
+mod pages;
+
 use std::path::Path;
 
 use steadfast_upstream::{Credential, Server};

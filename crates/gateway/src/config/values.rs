@@ -37,7 +37,7 @@ impl FromStr for Time {
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let millis = self.0.as_millis();
-        let fits = |unit: u64| millis != 0 && millis % u128::from(unit) == 0;
+        let fits = |unit: u64| millis != 0 && millis.is_multiple_of(u128::from(unit));
         let (unit, size) = TIME_UNITS.into_iter().find(|(_, size)| fits(*size)).unwrap_or(("s", 1000));
         write!(f, "{}{unit}", millis / u128::from(size))
     }

@@ -36,18 +36,19 @@ impl Gateway {
         let mut changes = Changes { needs_restart: fixed_keys(from, to), ..Changes::default() };
         let mut steps = BTreeMap::new();
         for plan in &to.endpoints {
-            let failed = |error| StartError { path: Arc::clone(&plan.path), error };
-            if let Some(step) = self.step(plan, &mut changes).await.map_err(failed)? {
-                steps.insert(Arc::clone(&plan.path), step);
+            match self.step(plan, &mut changes).await {
+                Ok(Some(step)) => drop(steps.insert(Arc::clone(&plan.path), step)),
+                Ok(None) => {}
+                Err(error) => {
+                    self.undo(steps);
+                    return Err(StartError { path: Arc::clone(&plan.path), error });
+                }
             }
         }
-        let mut leaving = Vec::new();
-        for path in self.running.keys().filter(|path| !to.endpoints.iter().any(|plan| plan.path == **path)) {
-            changes.removed.push(Arc::clone(path));
-        }
-        for path in &changes.removed {
-            leaving.extend(self.running.remove(path));
-        }
+        let gone = self.running.keys().filter(|path| !to.endpoints.iter().any(|plan| plan.path == **path));
+        changes.removed = gone.cloned().collect();
+        let mut leaving: Vec<Running> =
+            changes.removed.iter().filter_map(|path| self.running.remove(path)).collect();
         for (path, step) in steps {
             match step {
                 Step::Start(running) => leaving.extend(self.running.insert(path, *running)),
@@ -64,6 +65,15 @@ impl Gateway {
             self.let_go(running, to.drain);
         }
         Ok(changes)
+    }
+
+    /// What was started for nothing takes its leave of the store.
+    fn undo(&mut self, steps: BTreeMap<Arc<str>, Step>) {
+        for step in steps.into_values() {
+            if let Step::Start(running) = step {
+                self.let_go(*running, Duration::ZERO);
+            }
+        }
     }
 
     async fn step(&self, plan: &EndpointPlan, changes: &mut Changes) -> Result<Option<Step>, EndpointError> {
@@ -88,8 +98,9 @@ impl Gateway {
     }
 
     /// An endpoint that is gone from the file. Its sessions stay in the store for as long as they would anyway.
-    fn let_go(&self, running: Running, patience: Duration) {
-        tokio::spawn(async move {
+    fn let_go(&mut self, running: Running, patience: Duration) {
+        while self.leaving.try_join_next().is_some() {}
+        self.leaving.spawn(async move {
             running.drain(patience).await;
             tracing::info!(path = %running.path(), "an endpoint is gone");
         });

@@ -3,7 +3,7 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use steadfast_engine::{Facts, Rules, SessionId, StreamNo, Time};
-use steadfast_session::{Command, Lifecycle, NodeId, Outcome, Read};
+use steadfast_session::{Command, Holdings, Lifecycle, NodeId, Outcome, Read};
 use steadfast_store::{Opened, Reply, Signal, Store, Subscriber, Usage};
 use tokio::time::Instant;
 
@@ -159,12 +159,20 @@ impl Store for View {
         self.measured("facts", |store| store.facts(session), |_, _| {})
     }
 
+    fn held(&self, session: SessionId, node: NodeId) -> Reply<Holdings> {
+        self.measured("held", |store| store.held(session, node), |_, _| {})
+    }
+
     fn sweep(&self, now: Time, batch: usize) -> Reply<usize> {
         self.measured("sweep", |store| store.sweep(now, batch), |_, _| {})
     }
 
     fn join(&self, node: NodeId, now: Time) -> Reply<()> {
         self.store.join(node, now)
+    }
+
+    fn is_alive(&self, node: NodeId) -> Reply<bool> {
+        self.store.is_alive(node)
     }
 
     fn bury_dead_nodes(&self, now: Time) -> Reply<usize> {
@@ -179,7 +187,65 @@ impl Store for View {
         self.store.poll_interval()
     }
 
+    fn changes_elsewhere(&self) -> Reply<Option<u64>> {
+        self.store.changes_elsewhere()
+    }
+
     fn usage(&self) -> Reply<Usage> {
         self.store.usage()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use steadfast::{Principal, Revision};
+    use steadfast_store::MemoryStore;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Notes(Mutex<Vec<String>>);
+
+    impl Subscriber for Notes {
+        fn signal(&self, signal: Signal<'_>) {
+            if let Signal::Lifecycle { facts, event } = signal {
+                let note = format!("{} {event:?}", facts.principal.as_str());
+                self.0.lock().expect("nobody panics here").push(note);
+            }
+        }
+    }
+
+    fn facts(id: u8, principal: &str) -> Facts {
+        let (id, principal) = (SessionId::from_random([id; 24]), Principal::new(principal));
+        let (initialize, opened_at) = (bytes::Bytes::new(), Time(0));
+        Facts { id, principal, revision: Revision::V2025_11_25, initialize, opened_at }
+    }
+
+    #[tokio::test]
+    async fn each_endpoint_hears_of_its_own_sessions_for_as_long_as_it_lives() {
+        let hub = Hub::new(Arc::new(MemoryStore::new(Rules::default())), None);
+        let (a, b) = (Arc::<Notes>::default(), Arc::<Notes>::default());
+        // One begins like the other.
+        let views = [("/a", &a), ("/a/b", &b)].map(|(path, notes)| {
+            let view = hub.view(Namespace::of(path));
+            let notes: Arc<Notes> = Arc::clone(notes);
+            view.subscribe(notes);
+            view
+        });
+        let [in_a, in_b] = &views;
+        in_a.open(facts(1, "/a x")).await.expect("memory");
+        in_b.open(facts(2, "/a/b y")).await.expect("memory");
+        in_b.open(facts(3, "")).await.expect("memory");
+        let heard = |notes: &Notes| notes.0.lock().expect("nobody panics here").clone();
+        assert_eq!(
+            (heard(&a), heard(&b)),
+            (vec!["/a x Opened".to_owned()], vec!["/a/b y Opened".to_owned()])
+        );
+        drop(views);
+        hub.store().open(facts(4, "/a z")).await.expect("memory");
+        assert_eq!(heard(&a).len(), 1, "an endpoint that is gone hears nothing");
+        assert_eq!(hub.ears.all().len(), 0, "and is forgotten");
     }
 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_store::{Store, StoreError};
+use tokio::task::JoinSet;
 
 use crate::admin::{HttpMeter, Metrics};
 use crate::config::{EndpointPlan, Plan};
@@ -29,6 +30,8 @@ pub(crate) struct Gateway {
     hub: Hub,
     overview: Arc<Overview>,
     running: BTreeMap<Arc<str>, Running>,
+    /// Endpoints that are gone and finish their calls.
+    leaving: JoinSet<()>,
     metrics: Option<Arc<Metrics>>,
 }
 
@@ -49,7 +52,7 @@ impl Gateway {
         let nowhere = metrics.clone().map(|metrics| HttpMeter::new(metrics, "")).unwrap_or_default();
         let hub = Hub::new(store, metrics.clone());
         let overview = Arc::new(Overview::new(Arc::clone(hub.store()), Mounts::new(nowhere)));
-        let mut gateway = Self { hub, overview, running: BTreeMap::new(), metrics };
+        let mut gateway = Self { hub, overview, running: BTreeMap::new(), leaving: JoinSet::new(), metrics };
         for plan in &plan.endpoints {
             let failed = |error| StartError { path: Arc::clone(&plan.path), error };
             let running = gateway.start_one(plan).await.map_err(failed)?;
@@ -78,13 +81,12 @@ impl Gateway {
     }
 
     /// Takes no more requests, and ends what runs: in good order for as long as `patience`.
-    pub(crate) async fn drain(&self, patience: Duration) {
+    pub(crate) async fn drain(mut self, patience: Duration) {
         self.overview.begin_to_drain();
-        let mut draining = tokio::task::JoinSet::new();
         for running in self.running.values() {
-            draining.spawn(running.drain(patience));
+            self.leaving.spawn(running.drain(patience));
         }
-        draining.join_all().await;
+        self.leaving.join_all().await;
     }
 }
 

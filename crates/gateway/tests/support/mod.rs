@@ -206,7 +206,7 @@ pub(crate) struct Reply {
 
 impl Reply {
     pub(crate) fn read_to_end(mut self) -> String {
-        self.socket.read_to_string(&mut self.text).expect("a whole reply");
+        while self.read_some() > 0 {}
         self.text
     }
 
@@ -221,13 +221,21 @@ impl Reply {
     }
 
     pub(crate) fn read_until(&mut self, what: &str) -> String {
-        let mut buffer = [0; 1024];
         while !self.text.contains(what) || !self.text.ends_with("\n\r\n") {
-            let count = self.socket.read(&mut buffer).expect("bytes of the server");
-            assert_ne!(count, 0, "the connection ended before {what:?} in {:?}", self.text);
-            self.text.push_str(std::str::from_utf8(&buffer[..count]).expect("text"));
+            assert_ne!(self.read_some(), 0, "the connection ended before {what:?} in {:?}", self.text);
         }
         self.text.clone()
+    }
+
+    /// Reads what there is; 0 at the end.
+    fn read_some(&mut self) -> usize {
+        let mut buffer = [0; 1024];
+        let count = self.socket.read(&mut buffer).expect("bytes of the server");
+        let text = std::str::from_utf8(&buffer[..count]).expect("text");
+        // No test is silent for so long, and a server that shows that it is there must not keep one from failing.
+        assert!(!text.contains(": keep-alive"), "nothing more comes after {:?}", self.text);
+        self.text.push_str(text);
+        count
     }
 }
 
@@ -241,6 +249,18 @@ pub(crate) fn note(text: &str) -> Value {
     let arguments = json!({"action": "add", "text": text});
     json!({"jsonrpc": "2.0", "id": "note", "method": "tools/call",
            "params": {"name": "notebook", "arguments": arguments}})
+}
+
+/// A call that asks the user's model as many times at once.
+pub(crate) fn council(id: u64, advisers: u64) -> Value {
+    json!({"jsonrpc": "2.0", "id": id, "method": "tools/call",
+           "params": {"name": "council", "arguments": {"question": "why?", "advisers": advisers}}})
+}
+
+/// What the user's model says.
+pub(crate) fn advice(ask: &str, text: &str) -> Value {
+    json!({"jsonrpc": "2.0", "id": ask, "result": {
+        "model": "m", "role": "assistant", "content": {"type": "text", "text": text}}})
 }
 
 /// The lines of each event that has an id, as they came.

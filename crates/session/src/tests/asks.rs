@@ -1,7 +1,7 @@
 //! An ask is answered once or withdrawn, and the client is told.
 
 use super::bench::{Act, Bench, NODE, OTHER, ids};
-use crate::command::{Answer, Answered, AskOpened, Finished, NodeFailed, OpenAsk, Target, Withdrawn};
+use crate::command::{Answered, AskOpened, Finished, NodeFailed, OpenAsk, Target, Withdrawn};
 use crate::{AskNo, StreamNo};
 
 #[test]
@@ -144,14 +144,4 @@ fn a_dead_nodes_asks_are_withdrawn_whatever_they_belong_to() {
     bench.check_log(post.stream, "1:ask-1 2:withdrawn(ask-1)");
     assert_eq!(bench.session.asks().keys().copied().collect::<Vec<_>>(), [mine]);
     assert!(matches!(bench.finish(post.call, "x"), Finished::Finished { seq: 3, .. }));
-}
-
-#[test]
-fn an_answer_is_not_taken_where_nobody_waits_for_it() {
-    let mut bench = Bench::new();
-    let ask = bench.asked(Target::Standalone);
-    let elsewhere = bench.unchanged(|bench| bench.run(Answer { ask, node: OTHER }));
-    assert_eq!(elsewhere, Answered::Elsewhere { owner: NODE });
-    assert_eq!(bench.answer(ask), Answered::Answered { call: None });
-    assert_eq!(bench.run(Answer { ask, node: OTHER }), Answered::Unknown);
 }

@@ -172,7 +172,13 @@ impl Bench {
     }
 
     pub(super) fn answer(&mut self, ask: AskNo) -> Answered {
-        self.run(Answer { ask, node: NODE })
+        self.answer_at(NODE, ask, "heard")
+    }
+
+    /// An answer that comes to some node.
+    pub(super) fn answer_at(&mut self, node: NodeId, ask: AskNo, message: &'static str) -> Answered {
+        self.attempts += 1;
+        self.run(Answer { ask, node, attempt: self.attempts, message: message.into() })
     }
 
     pub(super) fn withdraw(&mut self, ask: AskNo) -> Withdrawn {

@@ -2,9 +2,9 @@
 
 use super::bench::{Bench, NODE, ids};
 use crate::command::{
-    Answer, Answered, Append, AppendOutcome, AskOpened, Attach, Attached, Begun, Cancel, Cancelled, Closed,
-    Delivered, Detached, Finished, GetState, NodeFailed, Position, StateGot, StatePut, Swept, Target, Touch,
-    Touched, Withdrawn,
+    Answered, Append, AppendOutcome, AskOpened, Attach, Attached, Begun, Cancel, Cancelled, Closed, Collect,
+    Collected, Delivered, Detached, Finished, GetState, NodeFailed, Position, StateGot, StatePut, Swept,
+    Target, Touch, Touched, Withdrawn,
 };
 use crate::{AskNo, Class, CloseReason, Lifecycle, Read, StreamNo};
 
@@ -54,7 +54,8 @@ fn a_closed_session_answers_to_nothing_but_read_and_detach() {
         assert_eq!(bench.run(Cancel { id: ids("1").remove(0) }), Cancelled::NoSession);
         assert_eq!(bench.fail(NODE), NodeFailed::NoSession);
         assert_eq!(bench.ask(Target::Standalone), AskOpened::NoSession);
-        assert_eq!(bench.run(Answer { ask: AskNo(0), node: NODE }), Answered::NoSession);
+        assert_eq!(bench.answer(AskNo(0)), Answered::NoSession);
+        assert_eq!(bench.run(Collect { node: NODE, asks: vec![] }), Collected::NoSession);
         assert_eq!(bench.withdraw(AskNo(0)), Withdrawn::NoSession);
         assert_eq!(bench.resume(post.stream, 0), Attached::NoSession);
         assert_eq!(bench.run(Attach { at: Position::Standalone, node: NODE }), Attached::NoSession);

@@ -1,8 +1,8 @@
 //! A connection is a cursor: the newest wins, and losing one loses nothing.
 
 use super::bench::{Bench, NODE, OTHER, ids};
-use crate::command::{Attach, Attached, Delivered, Detached, Held, Holdings, Position, Target};
-use crate::{Class, ConnNo, Lifecycle, Limit, StreamNo};
+use crate::command::{Attach, Attached, Delivered, Detached, Position, Target};
+use crate::{Class, ConnNo, Holdings, Lifecycle, Limit, StreamNo};
 
 const FIRST: StreamNo = StreamNo::FIRST_STANDALONE;
 
@@ -260,14 +260,16 @@ fn a_node_learns_what_it_holds() {
     let post = bench.post("1");
     let ask = bench.asked(Target::Call(post.call));
     let (get, connection, _) = bench.get();
-    let theirs = bench.run(Held { node: OTHER });
-    assert_eq!(theirs, Holdings::Held { calls: vec![], asks: vec![], connections: vec![] });
+    let theirs = bench.session.held_by(OTHER);
+    let nothing = Holdings::Held { calls: vec![], asks: vec![], answers: vec![], connections: vec![] };
+    assert_eq!(theirs, nothing);
     let mine = Holdings::Held {
         calls: vec![(post.call, ids("1")[0].clone())],
         asks: vec![ask],
+        answers: vec![],
         connections: vec![(get, connection), (post.stream, post.connection)],
     };
-    assert_eq!(bench.unchanged(|bench| bench.run(Held { node: NODE })), mine);
+    assert_eq!(bench.session.held_by(NODE), mine);
     bench.close();
-    assert_eq!(bench.run(Held { node: NODE }), Holdings::NoSession);
+    assert_eq!(bench.session.held_by(NODE), Holdings::NoSession);
 }

@@ -31,6 +31,7 @@ fn small_rules() -> impl Strategy<Value = Rules> {
             delivered_streams,
             stream_bytes: stream * 70,
             session_bytes: session * 70,
+            kept_answer_bytes: 12,
             state_entries: 2,
             state_bytes: 12,
             ..Limits::default()

@@ -26,7 +26,7 @@ crate::on_every_store!(
 );
 
 /// A host that does not wait for its store, nor sweeps by itself.
-async fn impatient(backing: Backing) -> Faulty {
+pub(crate) async fn impatient(backing: Backing) -> Faulty {
     impatient_and(backing, |builder| builder).await
 }
 

@@ -15,6 +15,7 @@ mod handlers;
 mod hang_ups;
 mod lifecycle;
 mod lost_track;
+mod nodes;
 mod notifications;
 mod questions;
 mod races;

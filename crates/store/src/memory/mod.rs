@@ -3,11 +3,13 @@
 mod tally;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use steadfast_session::command::{FailNode, Sweep, Swept};
 use steadfast_session::{
-    Changes, Command, Facts, Lifecycle, NodeId, Outcome, Read, Rules, Session, SessionId, StreamNo, Time,
+    Changes, Command, Facts, Holdings, Lifecycle, NodeId, Outcome, Read, Rules, Session, SessionId, StreamNo,
+    Time,
 };
 
 use crate::error::StoreError;
@@ -20,10 +22,21 @@ use tally::Tally;
 /// The store for tests, for trying things out, and for servers whose sessions may end with them.
 #[derive(Debug)]
 pub struct MemoryStore {
+    shared: Arc<Shared>,
+    /// Where the node that uses this store hears of changes.
+    outlet: Arc<Outlet>,
+}
+
+/// What several nodes of one process may share.
+#[derive(Debug)]
+struct Shared {
     rules: Rules,
     shards: Sharded<Shard>,
     tally: Mutex<Tally>,
-    outlet: Outlet,
+    nodes: Mutex<BTreeSet<NodeId>>,
+    outlets: Mutex<Vec<Weak<Outlet>>>,
+    /// Whether there was ever more than one.
+    is_shared: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -43,17 +56,47 @@ struct Slot {
 
 impl MemoryStore {
     pub fn new(rules: Rules) -> Self {
-        Self { rules, shards: Sharded::default(), tally: Mutex::default(), outlet: Outlet::default() }
+        let outlet = Arc::default();
+        let shared = Shared {
+            rules,
+            shards: Sharded::default(),
+            tally: Mutex::default(),
+            nodes: Mutex::default(),
+            outlets: Mutex::new(vec![Arc::downgrade(&outlet)]),
+            is_shared: AtomicBool::new(false),
+        };
+        Self { shared: Arc::new(shared), outlet }
+    }
+
+    /// The same sessions, for another node of this process: each hears of what the other changes.
+    pub fn beside(&self) -> Self {
+        let outlet = Arc::default();
+        let mut outlets = lock(&self.shared.outlets);
+        outlets.retain(|outlet| outlet.strong_count() > 0);
+        outlets.push(Arc::downgrade(&outlet));
+        self.shared.is_shared.store(true, Ordering::SeqCst);
+        Self { shared: Arc::clone(&self.shared), outlet }
+    }
+
+    /// Lets everybody know, in the order of the commits: the session's lock is held.
+    fn publish(&self, facts: &Arc<Facts>, changes: &Changes) {
+        self.outlet.publish(facts, changes);
+        if self.shared.is_shared.load(Ordering::SeqCst) {
+            let others = lock(&self.shared.outlets).clone();
+            let others =
+                others.iter().filter_map(Weak::upgrade).filter(|outlet| !Arc::ptr_eq(outlet, &self.outlet));
+            others.for_each(|outlet| outlet.publish_news(facts, changes));
+        }
     }
 
     fn tally(&self) -> MutexGuard<'_, Tally> {
-        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shared.tally)
     }
 
     fn open_now(&self, facts: Facts) -> Opened {
-        let limits = &self.rules.limits;
+        let limits = &self.shared.rules.limits;
         let facts = Arc::new(facts);
-        let mut shard = self.shards.of(&facts.id);
+        let mut shard = self.shared.shards.of(&facts.id);
         if shard.sessions.contains_key(&facts.id) {
             return Opened::Taken;
         }
@@ -61,18 +104,18 @@ impl MemoryStore {
             return Opened::OverLimit(limit);
         }
         let session = Session::open(Arc::clone(&facts));
-        let due = session.next_check(&self.rules);
+        let due = session.next_check(&self.shared.rules);
         let Shard { sessions, agenda, changes } = &mut *shard;
         agenda.extend(due.map(|due| (due, facts.id)));
         sessions.insert(facts.id, Slot { session, due });
         changes.clear();
         changes.lifecycle.push(Lifecycle::Opened);
-        self.outlet.publish(&facts, changes);
+        self.publish(&facts, changes);
         Opened::Opened(facts)
     }
 
     fn apply_now(&self, id: SessionId, command: Command, now: Time) -> Outcome {
-        let mut shard = self.shards.of(&id);
+        let mut shard = self.shared.shards.of(&id);
         self.apply_in(&mut shard, id, command, now)
     }
 
@@ -80,14 +123,14 @@ impl MemoryStore {
         let Shard { sessions, agenda, changes } = shard;
         let Some(slot) = sessions.get_mut(&id) else { return no_session(&command) };
         changes.clear();
-        let outcome = slot.session.apply(command, now, &self.rules, changes);
+        let outcome = slot.session.apply(command, now, &self.shared.rules, changes);
         if changes.lifecycle.iter().any(|event| matches!(event, Lifecycle::Closed(_))) {
             self.tally().release(&slot.session.facts().principal);
         }
-        self.outlet.publish(slot.session.facts(), changes);
+        self.publish(slot.session.facts(), changes);
         // Earlier than agreed: look earlier. Later than agreed: the sweep will see, so that a busy session does
         // not move its entry with each request.
-        let due = slot.session.next_check(&self.rules);
+        let due = slot.session.next_check(&self.shared.rules);
         if due.is_some_and(|due| slot.due.is_none_or(|agreed| due < agreed)) {
             reschedule(agenda, slot, id, due);
         }
@@ -113,6 +156,11 @@ impl MemoryStore {
     }
 }
 
+/// Nothing that is done under these locks can panic half way.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn reschedule(agenda: &mut BTreeSet<(Time, SessionId)>, slot: &mut Slot, id: SessionId, due: Option<Time>) {
     if let Some(agreed) = slot.due {
         agenda.remove(&(agreed, id));
@@ -122,8 +170,17 @@ fn reschedule(agenda: &mut BTreeSet<(Time, SessionId)>, slot: &mut Slot, id: Ses
 }
 
 impl Store for MemoryStore {
+    /// Every change is signalled: there is no other process.
+    fn poll_interval(&self) -> Option<std::time::Duration> {
+        None
+    }
+
+    fn changes_elsewhere(&self) -> Reply<Option<u64>> {
+        Reply::ready(Ok(None))
+    }
+
     fn rules(&self) -> &Rules {
-        &self.rules
+        &self.shared.rules
     }
 
     fn open(&self, facts: Facts) -> Reply<Opened> {
@@ -135,20 +192,26 @@ impl Store for MemoryStore {
     }
 
     fn read(&self, session: SessionId, stream: StreamNo, after: u64, budget: u64) -> Reply<Read> {
-        let shard = self.shards.of(&session);
+        let shard = self.shared.shards.of(&session);
         let read = shard.sessions.get(&session).map(|slot| slot.session.read(stream, after, budget));
         Reply::ready(Ok(read.unwrap_or(Read::NoSession)))
     }
 
     fn facts(&self, session: SessionId) -> Reply<Option<Arc<Facts>>> {
-        let shard = self.shards.of(&session);
+        let shard = self.shared.shards.of(&session);
         let slot = shard.sessions.get(&session).filter(|slot| slot.session.is_open());
         Reply::ready(Ok(slot.map(|slot| Arc::clone(slot.session.facts()))))
     }
 
+    fn held(&self, session: SessionId, node: NodeId) -> Reply<Holdings> {
+        let shard = self.shared.shards.of(&session);
+        let slot = shard.sessions.get(&session);
+        Reply::ready(Ok(slot.map_or(Holdings::NoSession, |slot| slot.session.held_by(node))))
+    }
+
     fn sweep(&self, now: Time, batch: usize) -> Reply<usize> {
         let mut swept = 0;
-        for mut shard in self.shards.each() {
+        for mut shard in self.shared.shards.each() {
             if swept >= batch {
                 break;
             }
@@ -157,8 +220,13 @@ impl Store for MemoryStore {
         Reply::ready(Ok(swept))
     }
 
-    fn join(&self, _node: NodeId, _now: Time) -> Reply<()> {
+    fn join(&self, node: NodeId, _now: Time) -> Reply<()> {
+        lock(&self.shared.nodes).insert(node);
         Reply::ready(Ok(()))
+    }
+
+    fn is_alive(&self, node: NodeId) -> Reply<bool> {
+        Reply::ready(Ok(lock(&self.shared.nodes).contains(&node)))
     }
 
     /// Sessions in memory die with their only node, so no node can be found dead.
@@ -167,7 +235,8 @@ impl Store for MemoryStore {
     }
 
     fn leave(&self, node: NodeId, now: Time) -> Reply<()> {
-        for mut shard in self.shards.each() {
+        lock(&self.shared.nodes).remove(&node);
+        for mut shard in self.shared.shards.each() {
             let ids: Vec<SessionId> = shard.sessions.keys().copied().collect();
             for id in ids {
                 let _ = self.apply_in(&mut shard, id, Command::FailNode(FailNode { node }), now);
@@ -182,6 +251,7 @@ impl Store for MemoryStore {
 
     fn usage(&self) -> Reply<Usage> {
         let bytes = self
+            .shared
             .shards
             .each()
             .map(|shard| shard.sessions.values().map(|slot| slot.session.bytes()).sum::<u64>())

@@ -49,6 +49,11 @@ impl Writer<'_> {
                 let left = self.fail_node(node, now);
                 self.owe(left, |answer| Answer::Done(to, answer))
             }
+            Job::Elsewhere { to } => {
+                // Noticed when this transaction began.
+                let seen = Some(self.changes_elsewhere);
+                self.owe(Ok(seen), |answer| Answer::Elsewhere(to, answer))
+            }
         }
     }
 

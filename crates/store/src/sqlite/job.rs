@@ -18,6 +18,7 @@ pub(super) enum Job {
     Join { node: NodeId, now: Time, to: To<()> },
     Bury { now: Time, to: To<usize> },
     Leave { node: NodeId, now: Time, to: To<()> },
+    Elsewhere { to: To<Option<u64>> },
 }
 
 impl Job {
@@ -27,6 +28,7 @@ impl Job {
             Self::Apply { to, .. } => refuse(to, error),
             Self::Sweep { to, .. } | Self::Bury { to, .. } => refuse(to, error),
             Self::Join { to, .. } | Self::Leave { to, .. } => refuse(to, error),
+            Self::Elsewhere { to } => refuse(to, error),
         }
     }
 }
@@ -51,6 +53,7 @@ pub(super) enum Answer {
     Outcome(To<Outcome>, Result<Outcome, StoreError>),
     Count(To<usize>, Result<usize, StoreError>),
     Done(To<()>, Result<(), StoreError>),
+    Elsewhere(To<Option<u64>>, Result<Option<u64>, StoreError>),
 }
 
 impl Answer {
@@ -61,6 +64,7 @@ impl Answer {
             Self::Outcome(to, answer) => drop(to.send(answer)),
             Self::Count(to, answer) => drop(to.send(answer)),
             Self::Done(to, answer) => drop(to.send(answer)),
+            Self::Elsewhere(to, answer) => drop(to.send(answer)),
         }
     }
 
@@ -71,6 +75,7 @@ impl Answer {
             Self::Outcome(to, _) => refuse(to, error),
             Self::Count(to, _) => refuse(to, error),
             Self::Done(to, _) => refuse(to, error),
+            Self::Elsewhere(to, _) => refuse(to, error),
         }
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use rusqlite::{OptionalExtension, Row};
 use steadfast_session::{
-    Ask, AskNo, Call, CallNo, Class, ConnNo, Entry, Facts, Meta, Session, SessionId, Stream, StreamKind,
-    StreamNo, Time, Value,
+    Ask, AskNo, Call, CallNo, Class, ConnNo, Entry, Facts, Kept, Meta, Session, SessionId, Stream,
+    StreamKind, StreamNo, Time, Value,
 };
 
 use super::slot::Slot;
@@ -88,7 +88,7 @@ pub(super) fn number(row: &Row<'_>, at: usize) -> rusqlite::Result<u64> {
     row.get::<_, Col<u64>>(at).map(|Col(number)| number)
 }
 
-fn optional<T>(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<T>>
+pub(super) fn optional<T>(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<T>>
 where
     Col<T>: rusqlite::types::FromSql,
 {
@@ -130,8 +130,16 @@ fn ask(row: &Row<'_>) -> rusqlite::Result<(AskNo, Ask)> {
         stream: StreamNo(number(row, 2)?),
         seq: number(row, 3)?,
         owner: row.get::<_, Col<_>>(4)?.0,
+        answer: kept(row, 5)?,
     };
     Ok((AskNo(number(row, 0)?), ask))
+}
+
+/// Reads an answer that is kept, if there is one, from the columns from `at` on.
+fn kept(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<Kept>> {
+    let by = optional(row, at)?.zip(optional(row, at + 1)?);
+    let message = optional(row, at + 2)?;
+    Ok(by.zip(message).map(|(by, message)| Kept { by, message }))
 }
 
 fn state(row: &Row<'_>) -> rusqlite::Result<(Box<str>, Value)> {

@@ -38,25 +38,7 @@ impl Locks {
 
     /// Whether the process of a listed node is gone. In doubt it is not.
     pub(super) fn is_dead(&self, node: NodeId) -> bool {
-        if self.held.contains_key(&node) {
-            return false;
-        }
-        match OpenOptions::new().write(true).open(self.path(node)) {
-            Ok(file) => match file.try_lock() {
-                Ok(()) => true,
-                Err(TryLockError::WouldBlock) => false,
-                Err(TryLockError::Error(error)) => {
-                    tracing::warn!(%node, %error, "cannot tell whether a node is alive");
-                    false
-                }
-            },
-            // A node is listed only while its file exists, so whoever removed the file had found it dead.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => true,
-            Err(error) => {
-                tracing::warn!(%node, %error, "cannot tell whether a node is alive");
-                false
-            }
-        }
+        !self.held.contains_key(&node) && is_dead(&self.database, node)
     }
 
     /// Gives up the lock of a node that is not listed any more, and removes its file.
@@ -70,8 +52,33 @@ impl Locks {
     }
 
     fn path(&self, node: NodeId) -> PathBuf {
-        let mut path = self.database.clone().into_os_string();
-        path.push(format!("-node-{:016x}", node.0));
-        path.into()
+        path(&self.database, node)
     }
+}
+
+/// Whether the process of a listed node is gone, as far as its file tells. In doubt it is not: two who look at the same
+/// moment may take each other for the node, once.
+pub(super) fn is_dead(database: &Path, node: NodeId) -> bool {
+    match OpenOptions::new().write(true).open(path(database, node)) {
+        Ok(file) => match file.try_lock() {
+            Ok(()) => true,
+            Err(TryLockError::WouldBlock) => false,
+            Err(TryLockError::Error(error)) => {
+                tracing::warn!(%node, %error, "cannot tell whether a node is alive");
+                false
+            }
+        },
+        // A node is listed only while its file exists, so whoever removed the file had found it dead.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+        Err(error) => {
+            tracing::warn!(%node, %error, "cannot tell whether a node is alive");
+            false
+        }
+    }
+}
+
+fn path(database: &Path, node: NodeId) -> PathBuf {
+    let mut path = database.to_owned().into_os_string();
+    path.push(format!("-node-{:016x}", node.0));
+    path.into()
 }

@@ -28,7 +28,7 @@ use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use steadfast_session::{Command, Facts, NodeId, Outcome, Read, Rules, SessionId, StreamNo, Time};
+use steadfast_session::{Command, Facts, Holdings, NodeId, Outcome, Read, Rules, SessionId, StreamNo, Time};
 use tokio::sync::oneshot;
 
 use crate::error::StoreError;
@@ -114,9 +114,9 @@ impl SqliteStore {
         })?;
         for _ in 0..READERS {
             let connection = schema::open_reader(path, &options)?;
-            let queries = Arc::clone(&store.queries);
+            let (file, queries) = (path.to_owned(), Arc::clone(&store.queries));
             store.spawn("sqlite-reader", Arc::clone(&store.queries), move || {
-                reader::run(&connection, &queries)
+                reader::run(&connection, &file, &queries)
             })?;
         }
         Ok(store)
@@ -195,12 +195,20 @@ impl Store for SqliteStore {
         submit(&self.queries, |to| Query::Facts { session, to })
     }
 
+    fn held(&self, session: SessionId, node: NodeId) -> Reply<Holdings> {
+        submit(&self.queries, |to| Query::Held { session, node, to })
+    }
+
     fn sweep(&self, now: Time, batch: usize) -> Reply<usize> {
         submit(&self.jobs, |to| Job::Sweep { now, batch, to })
     }
 
     fn join(&self, node: NodeId, now: Time) -> Reply<()> {
         submit(&self.jobs, |to| Job::Join { node, now, to })
+    }
+
+    fn is_alive(&self, node: NodeId) -> Reply<bool> {
+        submit(&self.queries, |to| Query::IsAlive { node, to })
     }
 
     fn bury_dead_nodes(&self, now: Time) -> Reply<usize> {
@@ -214,6 +222,10 @@ impl Store for SqliteStore {
     /// Other processes share the file and cannot signal.
     fn poll_interval(&self) -> Option<Duration> {
         Some(LOOK_EVERY)
+    }
+
+    fn changes_elsewhere(&self) -> Reply<Option<u64>> {
+        submit(&self.jobs, |to| Job::Elsewhere { to })
     }
 
     fn subscribe(&self, subscriber: Arc<dyn Subscriber>) {

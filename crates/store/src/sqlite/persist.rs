@@ -140,6 +140,9 @@ fn asks(sql: &mut WriterSql<'_>, slot: &Slot, dirty: &mut Dirty) -> rusqlite::Re
                 int(ask.stream.0),
                 int(ask.seq),
                 int(ask.owner.0),
+                ask.answer.as_ref().map(|kept| int(kept.by.0.0)),
+                ask.answer.as_ref().map(|kept| int(kept.by.1)),
+                ask.answer.as_ref().map(|kept| &kept.message[..]),
             ])?,
             None => sql.drop_ask.execute([slot.key, int(no.0)])?,
         };

@@ -1,13 +1,18 @@
 //! Threads that read, each with a connection of its own: reading never waits for the writer.
 
+use std::path::Path;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension};
-use steadfast_session::{Facts, Meta, Read, SessionId, Stream, StreamNo};
+use steadfast_session::{
+    AskNo, CallNo, ConnNo, Facts, Holdings, Meta, NodeId, Read, SessionId, Stream, StreamNo,
+};
 use tokio::sync::oneshot::Sender;
 
 use super::failure::not_done;
-use super::load::{answer, event, facts, kind, number, time};
+use super::load::{answer, event, facts, kind, number, optional, time};
+use super::locks::is_dead;
 use super::queue::Queue;
 use super::sql::ReaderSql;
 use super::value::{Col, int};
@@ -20,12 +25,14 @@ type To<T> = Sender<Result<T, StoreError>>;
 pub(super) enum Query {
     Read { session: SessionId, stream: StreamNo, after: u64, budget: u64, to: To<Read> },
     Facts { session: SessionId, to: To<Option<Arc<Facts>>> },
+    Held { session: SessionId, node: NodeId, to: To<Holdings> },
+    IsAlive { node: NodeId, to: To<bool> },
     Usage { to: To<Usage> },
 }
 
 /// Runs until the queue is closed and empty.
-pub(super) fn run(connection: &Connection, queue: &Queue<Query>) -> rusqlite::Result<()> {
-    let mut reader = Reader { sql: ReaderSql::prepare(connection)? };
+pub(super) fn run(connection: &Connection, path: &Path, queue: &Queue<Query>) -> rusqlite::Result<()> {
+    let mut reader = Reader { sql: ReaderSql::prepare(connection)?, database: path };
     let mut queries = Vec::new();
     // One at a time, so that a long one does not hold up what another reader could do.
     while queue.take(&mut queries, 1) {
@@ -36,6 +43,7 @@ pub(super) fn run(connection: &Connection, queue: &Queue<Query>) -> rusqlite::Re
 
 struct Reader<'c> {
     sql: ReaderSql<'c>,
+    database: &'c Path,
 }
 
 impl Reader<'_> {
@@ -47,6 +55,12 @@ impl Reader<'_> {
             }
             Query::Facts { session, to } => {
                 drop(to.send(self.facts(session).map_err(|error| not_done(&error))));
+            }
+            Query::Held { session, node, to } => {
+                drop(to.send(self.held(session, node).map_err(|error| not_done(&error))));
+            }
+            Query::IsAlive { node, to } => {
+                drop(to.send(self.is_alive(node).map_err(|error| not_done(&error))));
             }
             Query::Usage { to } => drop(to.send(self.usage().map_err(|error| not_done(&error)))),
         }
@@ -123,6 +137,41 @@ impl Reader<'_> {
             .query_row([session.as_bytes()], |row| facts(session, row, 0))
             .optional()
             .map(|found| found.map(Arc::new))
+    }
+
+    fn held(&mut self, session: SessionId, node: NodeId) -> rusqlite::Result<Holdings> {
+        self.sql.begin.execute([])?;
+        let held = self.held_in_transaction(session, node);
+        self.sql.end.execute([])?;
+        held
+    }
+
+    fn held_in_transaction(&mut self, session: SessionId, node: NodeId) -> rusqlite::Result<Holdings> {
+        let found = self.sql.find_open.query_row([session.as_bytes()], |row| row.get::<_, i64>(0));
+        let Some(key) = found.optional()? else { return Ok(Holdings::NoSession) };
+        let which = [key, int(node.0)];
+        let calls = self
+            .sql
+            .calls_of_node
+            .query_map(which, |row| Ok((CallNo(number(row, 0)?), row.get::<_, Col<_>>(1)?.0)))?;
+        let rows =
+            self.sql.asks_of_node.query_map(which, |row| Ok((AskNo(number(row, 0)?), optional(row, 1)?)))?;
+        let rows: Vec<(AskNo, Option<Bytes>)> = rows.collect::<Result<_, _>>()?;
+        let connections = self
+            .sql
+            .connections_of_node
+            .query_map(which, |row| Ok((StreamNo(number(row, 0)?), ConnNo(number(row, 1)?))))?;
+        Ok(Holdings::Held {
+            calls: calls.collect::<Result<_, _>>()?,
+            asks: rows.iter().map(|(ask, _)| *ask).collect(),
+            answers: rows.into_iter().filter_map(|(ask, answer)| Some((ask, answer?))).collect(),
+            connections: connections.collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn is_alive(&mut self, node: NodeId) -> rusqlite::Result<bool> {
+        let listed = self.sql.node.exists([int(node.0)])?;
+        Ok(listed && !is_dead(self.database, node))
     }
 
     fn usage(&mut self) -> rusqlite::Result<Usage> {

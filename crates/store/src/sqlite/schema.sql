@@ -81,6 +81,7 @@ CREATE TABLE call (
     PRIMARY KEY (session, no)
 ) STRICT, WITHOUT ROWID;
 
+-- An answer that came to another node than the one whose asker waits is kept with its ask: it is rare and soon gone.
 CREATE TABLE ask (
     session INTEGER NOT NULL,
     no      INTEGER NOT NULL,
@@ -88,6 +89,9 @@ CREATE TABLE ask (
     stream  INTEGER NOT NULL,
     seq     INTEGER NOT NULL, -- its event there
     owner   INTEGER NOT NULL,
+    kept_by INTEGER, -- the node that the answer came to; NULL while there is none
+    attempt INTEGER, -- that node's name for the command
+    answer  BLOB,
     PRIMARY KEY (session, no)
 ) STRICT, WITHOUT ROWID;
 

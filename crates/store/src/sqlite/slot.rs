@@ -41,7 +41,11 @@ impl Slot {
     pub(super) fn weigh(&self) -> u64 {
         let streams = self.session.streams().len() as u64;
         // Payloads are shed, yet they count: the sum is an upper bound, and free.
-        SESSION_BYTES + streams * STREAM_BYTES + self.session.bytes() + self.session.state_bytes()
+        SESSION_BYTES
+            + streams * STREAM_BYTES
+            + self.session.bytes()
+            + self.session.state_bytes()
+            + self.session.kept_answer_bytes()
     }
 }
 

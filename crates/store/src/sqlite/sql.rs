@@ -32,7 +32,7 @@ statements! {
             FROM stream WHERE session = ?1 ORDER BY no";
         load_events = "SELECT stream, seq, class, size FROM event WHERE session = ?1 ORDER BY stream, seq";
         load_calls = "SELECT no, id, stream, owner, attempt, answer_only FROM call WHERE session = ?1";
-        load_asks = "SELECT no, call, stream, seq, owner FROM ask WHERE session = ?1";
+        load_asks = "SELECT no, call, stream, seq, owner, kept_by, attempt, answer FROM ask WHERE session = ?1";
         load_state = "SELECT name, version, value FROM state WHERE session = ?1";
 
         add_session = "INSERT INTO session (id, principal, revision, initialize, opened_at)
@@ -46,7 +46,7 @@ statements! {
         drop_events_of_streams = "DELETE FROM event WHERE session = ?1 AND stream BETWEEN ?2 AND ?3";
         put_call = "REPLACE INTO call VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
         drop_call = "DELETE FROM call WHERE session = ?1 AND no = ?2";
-        put_ask = "REPLACE INTO ask VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+        put_ask = "REPLACE INTO ask VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
         drop_ask = "DELETE FROM ask WHERE session = ?1 AND no = ?2";
         put_state = "REPLACE INTO state (session, name, version, value) VALUES (?1, ?2, ?3, ?4)";
         drop_state = "DELETE FROM state WHERE session = ?1 AND name = ?2";
@@ -101,6 +101,12 @@ statements! {
             WHERE session = ?1 AND stream = ?2 AND seq > ?3 ORDER BY seq";
         facts = "SELECT principal, revision, initialize, opened_at FROM session
             JOIN meta ON meta.session = key WHERE id = ?1 AND closed_at IS NULL";
+        find_open = "SELECT key FROM session JOIN meta ON meta.session = key WHERE id = ?1 AND closed_at IS NULL";
+        calls_of_node = "SELECT no, id FROM call WHERE session = ?1 AND owner = ?2 ORDER BY no";
+        asks_of_node = "SELECT no, answer FROM ask WHERE session = ?1 AND owner = ?2 ORDER BY no";
+        connections_of_node = "SELECT no, connection FROM stream
+            WHERE session = ?1 AND node = ?2 AND finished_at IS NULL ORDER BY no";
+        node = "SELECT 1 FROM node WHERE id = ?1";
         usage = "SELECT sessions, bytes FROM total";
     }
 }

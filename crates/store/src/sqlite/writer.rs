@@ -54,6 +54,8 @@ pub(super) struct Writer<'c> {
     spare: Vec<Box<Changes>>,
     /// Changes when another connection has written to the file.
     data_version: i64,
+    /// How often that was seen.
+    pub(super) changes_elsewhere: u64,
 }
 
 /// Runs until the queue is closed and empty.
@@ -85,6 +87,7 @@ impl<'c> Writer<'c> {
             deferred: Vec::new(),
             spare: Vec::new(),
             data_version: 0,
+            changes_elsewhere: 0,
         })
     }
 
@@ -122,6 +125,7 @@ impl<'c> Writer<'c> {
         if data_version != self.data_version {
             self.cache.clear();
             self.data_version = data_version;
+            self.changes_elsewhere += 1;
         }
         Ok(())
     }

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use steadfast_session::changes::Appended;
 use steadfast_session::command::{
-    Answer, Answered, Append, AppendOutcome, AskOpened, Begin, Begun, Duplicates, Finish, Finished, GetState,
-    OpenAsk, PutState, StateGot, StatePut, Target,
+    Answer, Answered, Append, AppendOutcome, AskOpened, Begin, Begun, Collect, Collected, Duplicates, Finish,
+    Finished, GetState, OpenAsk, PutState, StateGot, StatePut, Target,
 };
 use steadfast_session::{
-    CallNo, Class, Facts, NodeId, Principal, Read, Rules, SessionId, Slice, Step, StreamNo, Time,
+    AskNo, CallNo, Class, Facts, Holdings, NodeId, Principal, Read, Rules, SessionId, Slice, Step, StreamNo,
+    Time,
 };
 use steadfast_wire::{RequestId, Revision};
 use tokio::task::JoinSet;
@@ -24,6 +25,7 @@ use crate::store::{Opened, Store, StoreExt};
 const TASKS: u64 = 16;
 const ROUNDS: u64 = 20;
 const NODE: NodeId = NodeId(7);
+const OTHER: NodeId = NodeId(8);
 const NOW: Time = Time(1_000_000);
 const SESSION: SessionId = SessionId::from_random([9; SessionId::BYTES]);
 
@@ -77,6 +79,16 @@ impl<P: Place> Scene<P> {
             Ok(Read::Slice(slice)) => slice,
             other => panic!("stream {stream} cannot be read: {other:?}"),
         }
+    }
+
+    /// Exactly these answers are kept for the node; it takes them.
+    async fn collect(&self, expected: Vec<(AskNo, Bytes)>) {
+        for store in &self.stores {
+            assert_eq!(kept_for(&**store, NODE).await, expected);
+        }
+        let asks = expected.into_iter().map(|(ask, _)| ask).collect();
+        assert_eq!(run(&*self.stores[0], Collect { node: NODE, asks }).await, Collected::Collected);
+        assert_eq!(kept_for(&*self.stores[0], NODE).await, []);
     }
 
     /// The events that were signalled, in the order of the signals.
@@ -258,11 +270,54 @@ pub fn an_ask_is_answered_once<P: Place>() {
             };
             let opened = run(&*scene.stores[0], open).await;
             let AskOpened::Opened { ask, .. } = opened else { panic!("{opened:?}") };
-            let answer =
-                |store: Arc<P::Store>, _| async move { run(&*store, Answer { ask, node: NODE }).await };
+            // Half of the answers come to the asker's node, half to another.
+            let answer = |store: Arc<P::Store>, n| async move {
+                let node = if n % 2 == 0 { NODE } else { OTHER };
+                (n, run(&*store, Answer { ask, node, attempt: n, message: text(n.to_string()) }).await)
+            };
             let answers = scene.all(TASKS, answer).await;
-            let taken = answers.iter().filter(|answer| matches!(answer, Answered::Answered { .. })).count();
-            assert_eq!(taken, 1, "{answers:?}");
+            let is_taken = |answer: &&(u64, Answered)| {
+                matches!(answer.1, Answered::Answered { .. } | Answered::Kept { owner: NODE })
+            };
+            let taken: Vec<_> = answers.iter().filter(is_taken).collect();
+            assert_eq!(taken.len(), 1, "{answers:?}");
+            let (n, outcome) = taken[0];
+            let kept = (*outcome != Answered::Answered { call: None }).then(|| (ask, text(n.to_string())));
+            scene.collect(kept.into_iter().collect()).await;
         }
     });
+}
+
+/// Nodes answer each other's asks while they collect: each answer that was taken is found by its owner, once.
+pub fn every_kept_answer_is_collected_once<P: Place>() {
+    block_on(async {
+        let scene = Scene::<P>::new().await;
+        let ask_and_collect = |store: Arc<P::Store>, n| async move {
+            let node = NodeId(100 + n);
+            for round in 0..ROUNDS {
+                let open =
+                    OpenAsk { target: Target::Standalone, owner: node, rest: Bytes::from_static(b"}") };
+                let opened = run(&*store, open).await;
+                let AskOpened::Opened { ask, .. } = opened else { panic!("{opened:?}") };
+                let message = text(format!("{n} {round}"));
+                let answer =
+                    Answer { ask, node: OTHER, attempt: n * ROUNDS + round, message: message.clone() };
+                let (one, two) = tokio::join!(run(&*store, answer.clone()), run(&*store, answer));
+                assert_eq!((one, two), (Answered::Kept { owner: node }, Answered::Kept { owner: node }));
+                assert_eq!(kept_for(&*store, node).await, [(ask, message)]);
+                for _ in 0..2 {
+                    assert_eq!(run(&*store, Collect { node, asks: vec![ask] }).await, Collected::Collected);
+                    assert_eq!(kept_for(&*store, node).await, []);
+                }
+            }
+        };
+        scene.all(TASKS, ask_and_collect).await;
+    });
+}
+
+async fn kept_for(store: &impl Store, node: NodeId) -> Vec<(AskNo, Bytes)> {
+    match store.held(SESSION, node).await {
+        Ok(Holdings::Held { answers, .. }) => answers,
+        other => panic!("{other:?}"),
+    }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use steadfast_session::{Command, Facts, NodeId, Outcome, Read, Rules, SessionId, StreamNo, Time};
+use steadfast_session::{Command, Facts, Holdings, NodeId, Outcome, Read, Rules, SessionId, StreamNo, Time};
 use tokio::sync::Semaphore;
 
 use crate::error::StoreError;
@@ -16,6 +16,8 @@ use crate::store::{Opened, Store, Usage};
 pub enum Fault {
     /// [`StoreError::Unavailable`], and nothing has happened.
     BeforeCommit,
+    /// [`StoreError::Unknown`], and nothing has happened.
+    Lost,
     /// [`StoreError::Unknown`], and it has happened.
     AfterCommit,
     /// It happens only when the gate is opened.
@@ -52,7 +54,9 @@ pub enum Operation<'a> {
     Apply(SessionId, &'a Command),
     Read(SessionId, StreamNo),
     Facts(SessionId),
+    Held(SessionId),
     Sweep,
+    Elsewhere,
     Nodes,
     Usage,
 }
@@ -177,6 +181,9 @@ impl<S: Store> FaultyStore<S> {
             Some(Fault::BeforeCommit) => {
                 Reply::ready(Err(StoreError::Unavailable("a fault before the commit".into())))
             }
+            Some(Fault::Lost) => {
+                Reply::ready(Err(StoreError::Unknown("a fault on the way to the store".into())))
+            }
             Some(Fault::AfterCommit) => {
                 let reply = run(&self.inner);
                 Reply::later(async move {
@@ -230,12 +237,20 @@ impl<S: Store> Store for FaultyStore<S> {
         self.call(Operation::Facts(session), move |store| store.facts(session))
     }
 
+    fn held(&self, session: SessionId, node: NodeId) -> Reply<Holdings> {
+        self.call(Operation::Held(session), move |store| store.held(session, node))
+    }
+
     fn sweep(&self, now: Time, batch: usize) -> Reply<usize> {
         self.call(Operation::Sweep, move |store| store.sweep(now, batch))
     }
 
     fn join(&self, node: NodeId, now: Time) -> Reply<()> {
         self.call(Operation::Nodes, move |store| store.join(node, now))
+    }
+
+    fn is_alive(&self, node: NodeId) -> Reply<bool> {
+        self.call(Operation::Nodes, move |store| store.is_alive(node))
     }
 
     fn bury_dead_nodes(&self, now: Time) -> Reply<usize> {
@@ -248,6 +263,10 @@ impl<S: Store> Store for FaultyStore<S> {
 
     fn poll_interval(&self) -> Option<std::time::Duration> {
         self.inner.poll_interval()
+    }
+
+    fn changes_elsewhere(&self) -> Reply<Option<u64>> {
+        self.call(Operation::Elsewhere, Store::changes_elsewhere)
     }
 
     fn subscribe(&self, subscriber: Arc<dyn Subscriber>) {

@@ -71,6 +71,11 @@ macro_rules! store_contract {
         fn an_ask_is_answered_once() {
             $crate::testing::concurrent::an_ask_is_answered_once::<$place>();
         }
+
+        #[test]
+        fn every_kept_answer_is_collected_once() {
+            $crate::testing::concurrent::every_kept_answer_is_collected_once::<$place>();
+        }
     };
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use steadfast_session::command::{FailNode, Sweep, Swept};
 use steadfast_session::{
-    Changes, Command, Facts, Lifecycle, Limit, NodeId, Outcome, Read, Rules, Session, SessionId, StreamNo,
-    Time,
+    Changes, Command, Facts, Holdings, Lifecycle, Limit, NodeId, Outcome, Read, Rules, Session, SessionId,
+    StreamNo, Time,
 };
 
 use super::recorder::{Heards, expect};
@@ -97,6 +97,14 @@ impl Model {
 
     pub fn read(&self, id: SessionId, stream: StreamNo, after: u64, budget: u64) -> Read {
         self.sessions.get(&id).map_or(Read::NoSession, |session| session.read(stream, after, budget))
+    }
+
+    pub fn held(&self, id: SessionId, node: NodeId) -> Holdings {
+        self.sessions.get(&id).map_or(Holdings::NoSession, |session| session.held_by(node))
+    }
+
+    pub fn is_alive(&self, node: NodeId) -> bool {
+        self.nodes.get(&node).is_some_and(Option::is_some)
     }
 
     pub fn facts(&self, id: SessionId) -> Option<Arc<Facts>> {

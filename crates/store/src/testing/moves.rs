@@ -10,11 +10,12 @@ use proptest::option;
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::sample::Index;
 use steadfast_session::command::{
-    Answer, Append, Attach, Begin, Cancel, Close, Deliver, Detach, Duplicates, FailNode, Finish, GetState,
-    Held, OpenAsk, Position, PutState, Target, Touch, Withdraw,
+    Answer, Append, Attach, Begin, Cancel, Close, Collect, Deliver, Detach, Duplicates, FailNode, Finish,
+    GetState, OpenAsk, Position, PutState, Target, Touch, Withdraw,
 };
 use steadfast_session::{
-    AskNo, CallNo, Class, CloseReason, Command, ConnNo, NodeId, Principal, Session, SessionId, Step, StreamNo,
+    AskNo, CallNo, Class, CloseReason, Command, ConnNo, Kept, NodeId, Principal, Session, SessionId, Step,
+    StreamNo,
 };
 use steadfast_wire::RequestId;
 
@@ -58,7 +59,9 @@ pub enum Act {
     Cancel { id: RequestId },
     FailNode { node: NodeId },
     OpenAsk { call: Option<Index>, owner: NodeId, size: usize },
-    Answer { ask: Index, node: NodeId },
+    Answer { ask: Index, node: NodeId, size: usize },
+    AnswerAgain { ask: Index },
+    Collect { node: NodeId, asks: Vec<Index> },
     Withdraw { ask: Index },
     AttachAfter { stream: Index, seq: Index, node: NodeId },
     AttachStandalone { node: NodeId },
@@ -66,7 +69,6 @@ pub enum Act {
     Deliver { stream: Index, stale: bool, through: Index },
     PutState { name: u8, stale: bool, value: Option<usize> },
     GetState { name: u8 },
-    Held { node: NodeId },
     Close { reason: CloseReason },
 }
 
@@ -114,7 +116,9 @@ fn act() -> impl Strategy<Value = Act> {
         1 => node().prop_map(|node| Act::FailNode { node }),
         3 => (option::of(index()), node(), 0..40usize)
             .prop_map(|(call, owner, size)| Act::OpenAsk { call, owner, size }),
-        4 => (index(), node()).prop_map(|(ask, node)| Act::Answer { ask, node }),
+        5 => (index(), node(), 0..40usize).prop_map(|(ask, node, size)| Act::Answer { ask, node, size }),
+        1 => index().prop_map(|ask| Act::AnswerAgain { ask }),
+        2 => (node(), vec(index(), 1..3)).prop_map(|(node, asks)| Act::Collect { node, asks }),
         1 => index().prop_map(|ask| Act::Withdraw { ask }),
         5 => (index(), index(), node())
             .prop_map(|(stream, seq, node)| Act::AttachAfter { stream, seq, node }),
@@ -126,7 +130,6 @@ fn act() -> impl Strategy<Value = Act> {
         6 => (0..3u8, weighted(0.25), option::of(0..30usize))
             .prop_map(|(name, stale, value)| Act::PutState { name, stale, value }),
         3 => (0..3u8).prop_map(|name| Act::GetState { name }),
-        1 => node().prop_map(|node| Act::Held { node }),
         1 => (0..4usize).prop_map(|i| Act::Close { reason: CloseReason::ALL[i] }),
     ]
 }
@@ -137,8 +140,17 @@ fn id() -> impl Strategy<Value = RequestId> {
 }
 
 fn node() -> impl Strategy<Value = NodeId> {
+    (0..NODES).prop_map(nth_node)
+}
+
+/// Every node that moves name.
+pub fn nodes() -> impl Iterator<Item = NodeId> {
+    (0..NODES).map(nth_node)
+}
+
+fn nth_node(n: u64) -> NodeId {
     // Far apart, so that half of the id space that SQL knows as negative numbers is in use.
-    (0..NODES).prop_map(|n| NodeId(n.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+    NodeId(n.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
 fn class() -> impl Strategy<Value = Class> {
@@ -192,7 +204,13 @@ pub fn command(act: Act, session: Option<&Session>, attempt: u64) -> Command {
         Act::OpenAsk { call, owner, size } => {
             OpenAsk { target: target(call), owner, rest: filler(attempt, size) }.into_command()
         }
-        Act::Answer { ask: pick, node } => Answer { ask: ask(pick), node }.into_command(),
+        Act::Answer { ask: pick, node, size } => {
+            Answer { ask: ask(pick), node, attempt, message: filler(attempt, size) }.into_command()
+        }
+        Act::AnswerAgain { ask: pick } => answer_again(session, ask(pick), attempt).into_command(),
+        Act::Collect { node, asks } => {
+            Collect { node, asks: asks.into_iter().map(ask).collect() }.into_command()
+        }
         Act::Withdraw { ask: pick } => Withdraw { ask: ask(pick) }.into_command(),
         Act::AttachAfter { stream: pick, seq, node } => {
             let stream = stream(pick);
@@ -211,7 +229,6 @@ pub fn command(act: Act, session: Option<&Session>, attempt: u64) -> Command {
         }
         Act::PutState { name, stale, value } => put_state(session, name, stale, value).into_command(),
         Act::GetState { name } => GetState { key: state_name(name) }.into_command(),
-        Act::Held { node } => Held { node }.into_command(),
         Act::Close { reason } => Close { reason }.into_command(),
     }
 }
@@ -232,6 +249,14 @@ fn begin_again(session: Option<&Session>, call: CallNo, attempt: u64) -> Begin {
         answer_only: false,
         delivered: Vec::new(),
     }
+}
+
+/// The same for an answer that is kept.
+fn answer_again(session: Option<&Session>, ask: AskNo, attempt: u64) -> Answer {
+    let kept = session.and_then(|session| session.asks().get(&ask)?.answer.clone());
+    let Kept { by: (node, attempt), message } =
+        kept.unwrap_or(Kept { by: (NodeId(0), attempt), message: Bytes::new() });
+    Answer { ask, node, attempt, message }
 }
 
 fn detach(session: Option<&Session>, stream: StreamNo, stale: bool, through: Index) -> Detach {

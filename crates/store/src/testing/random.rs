@@ -39,6 +39,7 @@ pub fn narrow_rules() -> Rules {
             delivered_streams: 2,
             stream_bytes: 400,
             session_bytes: 1500,
+            kept_answer_bytes: 60,
             state_entries: 2,
             state_bytes: 60,
         },
@@ -227,6 +228,12 @@ impl<P: Place> Case<P> {
         for n in 0..=4 {
             let id = moves::session_id(n);
             same("facts", self.store().facts(id).await, self.model.facts(id))?;
+            for node in moves::nodes() {
+                same("held", self.store().held(id, node).await, self.model.held(id, node))?;
+            }
+        }
+        for node in moves::nodes() {
+            same("is_alive", self.store().is_alive(node).await, self.model.is_alive(node))?;
         }
         Ok(())
     }

@@ -17,6 +17,7 @@ pub enum Heard {
         superseded: Vec<(StreamNo, ConnNo)>,
         stopped: Vec<(CallNo, NodeId)>,
         withdrawn: Vec<(AskNo, NodeId)>,
+        kept: Vec<(AskNo, NodeId)>,
     },
     Lifecycle(Lifecycle),
 }
@@ -42,6 +43,7 @@ fn owned(news: &News<'_>) -> Heard {
         superseded: news.superseded.to_vec(),
         stopped: news.stopped.to_vec(),
         withdrawn: news.withdrawn.to_vec(),
+        kept: news.kept.to_vec(),
     }
 }
 

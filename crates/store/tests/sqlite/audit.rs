@@ -19,6 +19,8 @@ pub(crate) fn audit(file: &Path, model: &Model) -> Result<(), String> {
         ("FROM stream", sum(|session| session.streams().len())),
         ("FROM call", sum(|session| session.calls().len())),
         ("FROM ask", sum(|session| session.asks().len())),
+        ("FROM ask WHERE answer IS NOT NULL", sum(kept_answers)),
+        ("FROM ask WHERE (answer IS NULL) <> (kept_by IS NULL) OR (answer IS NULL) <> (attempt IS NULL)", 0),
         ("FROM state", sum(|session| session.state().len())),
         ("FROM node", model.nodes.len()),
         ("FROM presence WHERE session NOT IN (SELECT key FROM session)", 0),
@@ -33,6 +35,10 @@ pub(crate) fn audit(file: &Path, model: &Model) -> Result<(), String> {
         sum(|session| session.streams().values().map(|stream| stream.entries.len()).sum()),
     )?;
     same("integrity", ask("SELECT integrity_check <> 'ok' FROM pragma_integrity_check")?, 0)
+}
+
+fn kept_answers(session: &Session) -> usize {
+    session.asks().values().filter(|ask| ask.answer.is_some()).count()
 }
 
 /// Each session stands in the agenda once, or not at all.

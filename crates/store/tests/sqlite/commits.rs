@@ -9,7 +9,7 @@ use steadfast_session::{Rules, StreamNo};
 use steadfast_store::testing::recorder::Recorder;
 use steadfast_store::{Durability, SqliteOptions, SqliteStore, Store, StoreError, StoreExt};
 
-use crate::common::{NOW, id, message, open, open_session, read, run};
+use crate::common::{NODE, NOW, id, message, open, open_session, read, run};
 
 const FIRST: StreamNo = StreamNo::FIRST_STANDALONE;
 
@@ -114,6 +114,24 @@ async fn dropping_a_store_finishes_what_is_queued() {
     drop(replies);
     drop(store);
     assert_eq!(read(&open(&file), session, FIRST).await.entries.len(), 500);
+}
+
+#[tokio::test]
+async fn a_store_notices_what_others_commit_and_nothing_else() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("sessions.db");
+    let (store, other) = (open(&file), open(&file));
+    let session = open_session(&store, 1).await;
+    let seen = store.changes_elsewhere().await.unwrap();
+    assert!(seen.is_some());
+    run(&store, session, message("mine")).await;
+    read(&other, session, FIRST).await;
+    other.held(session, NODE).await.unwrap();
+    assert_eq!(store.changes_elsewhere().await, Ok(seen));
+    run(&other, session, message("theirs")).await;
+    let changed = store.changes_elsewhere().await.unwrap();
+    assert_ne!(changed, seen);
+    assert_eq!(store.changes_elsewhere().await, Ok(changed));
 }
 
 #[tokio::test]

@@ -230,7 +230,7 @@ enum Taken<'a> {
 
 fn error_in(message: &Message<'_>) -> Option<ErrorObject> {
     let part = splice::find(message.text, &["error"])?;
-    errors::parse(&message.text[part])
+    ErrorObject::parse(message.text[part].as_bytes())
 }
 
 async fn elapsed(limit: Option<Duration>) {

@@ -1,13 +1,14 @@
 //! A program as an HTTP server.
 
 use std::future::Future;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::header::RETRY_AFTER;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::BodyExt as _;
 use steadfast_client::Boxed;
 use steadfast_client::transport::{Body, SendError, Transport};
 use steadfast_wire::rpc::{ErrorObject, METHOD_NOT_FOUND};
@@ -15,10 +16,11 @@ use steadfast_wire::{Message, MessageKind, RequestId, headers};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 
-use super::body::{Events, Source};
+use super::body::Source;
 use super::mail::End;
-use super::process::{Flight, Opened, Process, WriteError};
+use super::process::{Flight, Process, WriteError};
 use super::programs::Yard;
+use super::reply::{empty, events, full, json, not_found, refuse};
 use super::restarts::Restarts;
 use super::router::Sender;
 use super::splice;
@@ -42,14 +44,29 @@ pub struct Child {
     name: String,
     current: Mutex<Current>,
     /// Held while a process is started or a session opened.
-    starts: AsyncMutex<Restarts>,
+    starts: AsyncMutex<Starts>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Current {
     process: Option<Arc<Process>>,
-    /// How many processes there were, this one included.
+    /// Which of all processes of the program it is.
     generation: u64,
+}
+
+#[derive(Debug, Default)]
+struct Starts {
+    restarts: Restarts,
+    /// Kept for whoever comes next if its sender loses its patience: a process is initialised once, and may be slow.
+    opening: Option<Opening>,
+}
+
+/// An `initialize` in flight.
+#[derive(Debug)]
+struct Opening {
+    generation: u64,
+    seat: u64,
+    flight: Flight,
 }
 
 /// A session as its id names it.
@@ -86,11 +103,8 @@ impl Child {
         let message = match std::str::from_utf8(body).map(Message::parse) {
             Ok(Ok(message)) => message,
             Ok(Err(error)) => {
-                return refuse(
-                    StatusCode::BAD_REQUEST,
-                    None,
-                    &ErrorObject::new(error.code(), error.to_string()),
-                );
+                let error = ErrorObject::new(error.code(), error.to_string());
+                return refuse(StatusCode::BAD_REQUEST, None, &error);
             }
             Err(_) => return empty(StatusCode::BAD_REQUEST),
         };
@@ -132,44 +146,45 @@ impl Child {
     /// Opens a session: in a new process, or in the one that is shared.
     async fn open(&self, message: &Message<'_>, id: &RequestId) -> Response<Body> {
         let mut starts = self.starts.lock().await;
-        if let Some(process) = self.process() {
-            match (self.yard.stdio.sharing, process.opened()) {
-                (_, Opened::Fresh) | (Sharing::Shared, Opened::Done(_)) => {}
-                // A process is initialised once, and this one was for somebody who has gone.
-                _ => process.end("another session takes its place"),
-            }
+        if let (Sharing::PerSession, Some(process)) = (self.yard.stdio.sharing, self.process())
+            && process.welcome().is_some()
+        {
+            process.end("another session takes its place");
         }
-        let (process, generation) = match self.running(&mut starts).await {
+        let (process, generation) = match self.running(&mut starts.restarts).await {
             Ok(running) => running,
             Err(unavailable) => return unavailable.response(id),
         };
-        let seat = process.seat();
-        let session = SessionId { boot: self.yard.boot, generation, seat };
-        if let Opened::Done(result) = process.opened() {
+        let boot = self.yard.boot;
+        if let Some(result) = process.welcome() {
             let text =
                 [format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"#).as_bytes(), &result, b"}"].concat();
-            return session.welcome(text.into());
+            return SessionId { boot, generation, seat: process.seat() }.welcome(text.into());
         }
-        process.set_opened(Opened::Asked);
-        let mut flight = match process.begin(Sender::Opening(seat), message, id) {
-            Ok(flight) => flight,
-            Err(error) => return unwritten(&error, id),
-        };
-        match flight.reader.first().await {
-            Some(End::Answer(text)) => match result_in(&text) {
-                Some(result) => {
-                    process.set_opened(Opened::Done(result));
-                    session.welcome(text)
-                }
-                None => {
-                    process.set_opened(Opened::Fresh);
+        if starts.opening.as_ref().is_none_or(|opening| opening.generation != generation) {
+            let seat = process.seat();
+            match process.begin(Sender::Opening(seat), message, id) {
+                Ok(flight) => starts.opening = Some(Opening { generation, seat, flight }),
+                Err(error) => return unwritten(&error, id),
+            }
+        }
+        // It stays where it is while it is waited for: whoever waits may go.
+        let Some(opening) = &mut starts.opening else { return not_found() };
+        let (seat, end) = (opening.seat, opening.flight.reader.first().await);
+        starts.opening = None;
+        match end {
+            Some(End::Answer(text)) => {
+                let text = with_id(text, id);
+                let Some(result) = result_in(&text) else {
                     process.leave(seat);
-                    json(StatusCode::OK, text)
-                }
-            },
+                    return json(StatusCode::OK, text);
+                };
+                process.set_welcome(result);
+                SessionId { boot, generation, seat }.welcome(text)
+            }
             Some(End::Broken(why)) => {
                 process.ended().await;
-                note_end(&mut starts, &process);
+                note_end(&mut starts.restarts, &process);
                 Unavailable { why, retry_after: None }.response(id)
             }
             // Nothing else comes to a request whose sender hears nothing but the answer.
@@ -181,7 +196,7 @@ impl Child {
     async fn serve_stateless(&self, message: &Message<'_>, id: &RequestId) -> Response<Body> {
         let process = match self.process() {
             Some(process) => process,
-            None => match self.running(&mut *self.starts.lock().await).await {
+            None => match self.running(&mut self.starts.lock().await.restarts).await {
                 Ok((process, _)) => process,
                 Err(unavailable) => return unavailable.response(id),
             },
@@ -231,7 +246,7 @@ impl Child {
         tokio::time::sleep(wait).await;
         let process = self.start().inspect_err(|_| starts.ended(Duration::ZERO, Instant::now()))?;
         let mut current = self.current();
-        current.generation += 1;
+        current.generation = self.yard.generations.fetch_add(1, Ordering::Relaxed) + 1;
         current.process = Some(Arc::clone(&process));
         Ok((process, current.generation))
     }
@@ -338,6 +353,15 @@ fn note_end(starts: &mut Restarts, process: &Process) {
     }
 }
 
+/// The same answer to another request.
+fn with_id(text: Bytes, id: &RequestId) -> Bytes {
+    let Ok(json) = std::str::from_utf8(&text) else { return text };
+    match splice::find(json, &["id"]) {
+        Some(part) => splice::replace(json, &[(part, &id.to_string())]),
+        None => text,
+    }
+}
+
 /// The JSON text of the result, if the answer has one.
 fn result_in(text: &Bytes) -> Option<Bytes> {
     let part = splice::find(std::str::from_utf8(text).ok()?, &["result"])?;
@@ -354,37 +378,4 @@ fn accepted(written: Result<(), WriteError>) -> Response<Body> {
         Err(WriteError::Gone) => not_found(),
         Err(WriteError::Full | WriteError::TooManyCalls(_)) => empty(StatusCode::SERVICE_UNAVAILABLE),
     }
-}
-
-fn not_found() -> Response<Body> {
-    empty(StatusCode::NOT_FOUND)
-}
-
-fn refuse(status: StatusCode, id: Option<&RequestId>, error: &ErrorObject) -> Response<Body> {
-    json(status, error.to_message(id).into())
-}
-
-fn json(status: StatusCode, text: Bytes) -> Response<Body> {
-    response(status, Some(headers::JSON), full(text))
-}
-
-fn events(source: Source) -> Response<Body> {
-    response(StatusCode::OK, Some(headers::EVENT_STREAM), Events::new(source).boxed_unsync())
-}
-
-fn empty(status: StatusCode) -> Response<Body> {
-    response(status, None, full(Bytes::new()))
-}
-
-fn full(bytes: Bytes) -> Body {
-    Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
-}
-
-fn response(status: StatusCode, kind: Option<&'static str>, body: Body) -> Response<Body> {
-    let mut response = Response::new(body);
-    *response.status_mut() = status;
-    if let Some(kind) = kind {
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    }
-    response
 }

@@ -23,10 +23,9 @@ mod pipes;
 mod process;
 mod programs;
 mod quota;
+mod reply;
 mod restarts;
 mod router;
-#[cfg(test)]
-mod router_tests;
 pub(crate) mod splice;
 mod watch;
 

@@ -22,8 +22,11 @@ const MAX_GARBAGE: u32 = 1000;
 /// Messages on one line.
 const MAX_BATCH: usize = 1024;
 
-struct Garbage {
-    in_a_row: u32,
+/// What is wrong with the output.
+struct Faults {
+    /// Lines in a row that are no messages.
+    garbage: u32,
+    /// How much of it may be logged.
     quota: Quota,
 }
 
@@ -42,12 +45,12 @@ pub(super) async fn write(process: Arc<Process>, mut stdin: ChildStdin, mut line
 /// Reads messages to the end of the output.
 pub(super) async fn read(process: Arc<Process>, stdout: ChildStdout, line_bytes: usize) {
     let mut lines = Lines::new(stdout, line_bytes);
-    let mut garbage = Garbage { in_a_row: 0, quota: Quota::new(Instant::now()) };
+    let mut faults = Faults { garbage: 0, quota: Quota::new(Instant::now()) };
     loop {
         match lines.next().await {
             Ok(Some(Line::Whole(line))) if line.trim_ascii().is_empty() => {}
             Ok(Some(Line::Whole(line))) => {
-                if take(&process, &line, &mut garbage).is_none() {
+                if take(&process, &line, &mut faults).is_none() {
                     let what = format!("it wrote {MAX_GARBAGE} lines in a row that are no messages");
                     return process.expel(what);
                 }
@@ -71,45 +74,46 @@ pub(super) async fn read(process: Arc<Process>, stdout: ChildStdout, line_bytes:
 }
 
 /// Takes one line of output. `None` if it is enough.
-fn take(process: &Process, line: &Bytes, garbage: &mut Garbage) -> Option<()> {
+fn take(process: &Process, line: &Bytes, faults: &mut Faults) -> Option<()> {
     let error = match Body::parse(line, MAX_BATCH) {
         Ok(Body::One(message)) => {
-            garbage.in_a_row = 0;
-            receive(process, &message);
+            faults.garbage = 0;
+            receive(process, &message, faults);
             return Some(());
         }
         Ok(Body::Batch(list)) => {
-            garbage.in_a_row = 0;
-            list.iter().for_each(|message| receive(process, message));
+            faults.garbage = 0;
+            list.iter().for_each(|message| receive(process, message, faults));
             return Some(());
         }
         Err(error) => error,
     };
     let is_answer = std::str::from_utf8(line).is_ok_and(|text| process.router().receive_garbage(text));
-    garbage.in_a_row += 1;
-    if let May::Log(dropped) = garbage.quota.take(Instant::now()) {
+    faults.garbage += 1;
+    if let May::Log(dropped) = faults.quota.take(Instant::now()) {
         let line = quote(line);
         tracing::warn!(session = process.name(), %error, line, is_answer, dropped, "the program wrote no message");
     }
-    (garbage.in_a_row < MAX_GARBAGE).then_some(())
+    (faults.garbage < MAX_GARBAGE).then_some(())
 }
 
-fn receive(process: &Process, message: &Message<'_>) {
+fn receive(process: &Process, message: &Message<'_>, faults: &mut Faults) {
     let Received { reply, trouble } = process.router().receive(message);
     if let Some(reply) = reply {
         process.reply(reply);
     }
-    let (session, method) = (process.name(), &message.method);
+    let Some(trouble) = trouble else { return };
+    let May::Log(dropped) = faults.quota.take(Instant::now()) else { return };
+    let (session, method) = (process.name(), quote(message.method.as_bytes()));
     match trouble {
-        None => {}
-        Some(Trouble::UnknownAnswer) => {
-            tracing::debug!(session, id = ?message.id(), "an answer that nobody waits for");
+        Trouble::UnknownAnswer => {
+            tracing::debug!(session, id = ?message.id(), dropped, "an answer that nobody waits for");
         }
-        Some(Trouble::Nobody) => tracing::debug!(session, %method, "a notification that concerns nobody"),
-        Some(Trouble::Missed(count)) => {
-            tracing::warn!(session, %method, count, "notifications were dropped: nobody reads them");
+        Trouble::Nobody => tracing::debug!(session, method, dropped, "a notification that concerns nobody"),
+        Trouble::Missed(count) => {
+            tracing::warn!(session, method, count, dropped, "notifications are dropped: nobody reads them");
         }
-        Some(Trouble::AskRefused(why)) => tracing::warn!(session, %method, why, "an ask was refused"),
+        Trouble::AskRefused(why) => tracing::warn!(session, method, why, dropped, "an ask was refused"),
     }
 }
 

@@ -45,7 +45,8 @@ pub(super) struct Process {
 
 #[derive(Debug, Default)]
 struct State {
-    opened: Opened,
+    /// The JSON text of the result of `initialize`.
+    welcome: Option<Bytes>,
     /// Why it is to end, if somebody here decided so.
     reason: Option<Reason>,
     /// The last line that it wrote on the side.
@@ -61,17 +62,6 @@ enum Reason {
     Wish(&'static str),
     /// It cannot be used.
     Misconduct(String),
-}
-
-/// Whether `initialize` was sent.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum Opened {
-    #[default]
-    Fresh,
-    /// It was, and there is no answer.
-    Asked,
-    /// With the JSON text of the result.
-    Done(Bytes),
 }
 
 /// A line for the process, and the room that it takes until it is written.
@@ -170,12 +160,13 @@ impl Process {
         self.state().lived.take()
     }
 
-    pub(super) fn opened(&self) -> Opened {
-        self.state().opened.clone()
+    /// The JSON text of the result of `initialize`, which a process has once.
+    pub(super) fn welcome(&self) -> Option<Bytes> {
+        self.state().welcome.clone()
     }
 
-    pub(super) fn set_opened(&self, opened: Opened) {
-        self.state().opened = opened;
+    pub(super) fn set_welcome(&self, result: Bytes) {
+        self.state().welcome = Some(result);
     }
 
     pub(super) fn seat(&self) -> u64 {

@@ -1,6 +1,8 @@
 //! All processes of one program.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use steadfast_client::Backoff;
 use tokio::sync::Semaphore;
@@ -9,6 +11,9 @@ use tokio_util::sync::CancellationToken;
 use super::child::Child;
 use super::watch::Watch;
 use crate::config::{Sharing, Stdio};
+
+/// How long the operating system may take to end what was killed.
+const FORCE: Duration = Duration::from_secs(5);
 
 /// Starts a program as often as it is needed, within its bounds. Dropped, it ends them all.
 #[derive(Debug)]
@@ -24,6 +29,8 @@ pub(super) struct Yard {
     pub(super) backoff: Backoff,
     /// Tells the sessions of this run of ours from those of earlier ones.
     pub(super) boot: u64,
+    /// How many processes there were.
+    pub(super) generations: AtomicU64,
     /// One permit for each process that may run.
     pub(super) places: Arc<Semaphore>,
     pub(super) watch: Arc<Watch>,
@@ -37,7 +44,8 @@ impl Programs {
         let places = Arc::new(Semaphore::new(stdio.processes.min(Semaphore::MAX_PERMITS)));
         let watch = Arc::new(Watch::new(stdio.farewell));
         let ending = CancellationToken::new();
-        let yard = Yard { stdio, backoff, boot, places, watch, ending };
+        let generations = AtomicU64::new(0);
+        let yard = Yard { stdio, backoff, boot, generations, places, watch, ending };
         Self { yard: Arc::new(yard), shared: OnceLock::new() }
     }
 
@@ -56,8 +64,10 @@ impl Programs {
     pub async fn close(&self) {
         self.yard.ending.cancel();
         let all = u32::try_from(self.yard.stdio.processes).unwrap_or(u32::MAX);
-        if let Ok(all) = self.yard.places.acquire_many(all).await {
-            all.forget();
+        let wait = self.yard.stdio.farewell.saturating_mul(2).saturating_add(FORCE);
+        match tokio::time::timeout(wait, self.yard.places.acquire_many(all)).await {
+            Ok(places) => drop(places),
+            Err(_) => tracing::error!("a program does not end, not even by force"),
         }
     }
 }

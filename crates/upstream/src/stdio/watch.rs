@@ -4,6 +4,8 @@
 //! A shell and not a parent-death signal: that needs `unsafe`, concerns one process and not its group, and comes when the
 //! *thread* that started a program ends. A shell and not a copy of this program: it needs no cooperation of whoever
 //! has a `main`, and costs a fraction of the memory.
+//!
+//! A program is on the list from a moment after its start; if we are killed in that moment, only its closed input ends it.
 
 use std::collections::BTreeSet;
 use std::io;

@@ -119,7 +119,6 @@ async fn asks_that_nobody_takes_are_refused_beyond_the_bound() {
 #[tokio::test]
 async fn a_cancelled_call_is_cancelled_by_the_id_that_the_program_knows() {
     let alone = alone("good").await;
-    // The ids of the client and those of the process differ by now.
     let cancelled = begin(&alone.client, "hang", json!({}));
     let canceller = cancelled.canceller();
     let kept = begin(&alone.client, "slow", json!({"ms": 200}));

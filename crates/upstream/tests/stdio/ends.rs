@@ -33,6 +33,9 @@ async fn a_program_that_exits_at_once_has_last_words() {
     assert_eq!(status, 503);
     let expect = "the program ended with exit status: 3; its last words: no configuration was found";
     assert_eq!(body["error"]["message"], expect);
+    let (_, body) = refusal(stdio("late")).await;
+    let expect = "the program ended with exit status: 3; its last words: late words";
+    assert_eq!(body["error"]["message"], expect);
 }
 
 #[tokio::test]
@@ -125,10 +128,13 @@ async fn a_program_that_does_not_read_refuses_what_finds_no_room() {
 
 #[tokio::test]
 async fn a_closed_session_ends_its_program() {
-    let alone = alone("good").await;
-    let pid = value(call(&alone.client, "echo", json!({})).await)["pid"].as_u64().unwrap();
-    within("the end", alone.client.close()).await.unwrap();
+    let programs = programs(stdio("good"));
+    let child = programs.child("alone");
+    let client = connect(child.clone(), config(), ()).await.unwrap();
+    let pid = value(call(&client, "echo", json!({})).await)["pid"].as_u64().unwrap();
+    within("the end", client.close()).await.unwrap();
     gone(pid).await;
+    drop(child);
 }
 
 #[tokio::test]

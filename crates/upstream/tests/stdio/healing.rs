@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use steadfast_client::{Backoff, Error, Event};
-use steadfast_upstream::Stdio;
 use steadfast_upstream::stdio::Programs;
+use steadfast_upstream::{Sharing, Stdio};
 
 use super::support::*;
 
@@ -113,4 +113,32 @@ async fn a_crash_frees_its_place_for_the_next() {
     let client = connect(programs.child("alone"), config(), ()).await.unwrap();
     unknown(call(&client, "crash", json!({})).await);
     value(call(&client, "echo", json!({})).await);
+}
+
+#[tokio::test]
+async fn a_program_that_starts_slowly_is_waited_for_by_the_next() {
+    for sharing in [Sharing::PerSession, Sharing::Shared] {
+        let programs = programs(Stdio { sharing, ..stdio("slow-start") });
+        let child = programs.child("alone");
+        let mut hasty = config();
+        hasty.timeouts.control = Duration::from_millis(100);
+        let error = connect(child.clone(), hasty, ()).await.expect_err("it takes longer");
+        assert!(matches!(error, Error::Timeout(_)), "{error:?}");
+        let client = connect(child, config(), ()).await.unwrap();
+        assert_eq!(client.session_id().as_deref(), Some("b007-1-1"), "it is the same process");
+        let seen = value(call(&client, "seen", json!({})).await);
+        assert_eq!(seen["seen"][0], "initialize");
+        assert_eq!(seen["seen"][1]["method"], "notifications/initialized");
+    }
+}
+
+#[tokio::test]
+async fn a_session_of_its_own_is_opened_in_a_process_of_its_own() {
+    let programs = programs(stdio("stubborn"));
+    let child = programs.child("alone");
+    let first = connect(child.clone(), config(), ()).await.unwrap();
+    let pid = value(call(&first, "echo", json!({})).await)["pid"].as_u64().unwrap();
+    let second = connect(child, config(), ()).await.unwrap();
+    assert!(!is_running(pid), "two at a time might be in each other's way");
+    assert_eq!(second.session_id().as_deref(), Some("b007-2-1"));
 }

@@ -127,6 +127,8 @@ def serve(message):
     if method == "initialize":
         global starts
         starts += 1
+        if MODE == "slow-start":
+            time.sleep(0.3)
         params = message["params"]
         send({"id": message["id"], "result": {
             "protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}},
@@ -153,6 +155,9 @@ def serve(message):
 
 if MODE == "exit":
     die(3, "first words\nno configuration was found")
+if MODE == "late":
+    subprocess.Popen(["sh", "-c", "sleep 0.1; echo late words >&2"], stdout=subprocess.DEVNULL)
+    os._exit(3)
 if MODE == "stubborn":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -53,6 +53,8 @@ pub(crate) fn config() -> Config {
     let mut config = Config::new(Uri::from_static("http://program/mcp"));
     config.era = Era::Session(Revision::V2025_11_25);
     config.capabilities = r#"{"elicitation":{}}"#.to_owned();
+    // Ids that no process has.
+    config.first_id = 500;
     config.backoff = Backoff { first: Duration::from_millis(20), attempts: 3, ..Backoff::default() };
     config
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use steadfast_wire::RequestId;
 
-use crate::command::{Begin, Target};
+use crate::command::{Answer, Begin, Target};
 use crate::{
     AskNo, CallNo, Changes, Class, Command, ConnNo, Lifecycle, NodeId, Outcome, Rules, Session, StreamNo,
     Time,
@@ -22,6 +22,9 @@ pub(super) struct History {
     pub(super) state: BTreeMap<Box<str>, (u64, Bytes)>,
     pub(super) last_version: u64,
     pub(super) begun: Option<(Begin, CallNo, StreamNo)>,
+    /// How many answers have come, and the last of them.
+    pub(super) answers: u64,
+    pub(super) last_answer: Option<Answer>,
     /// To the millisecond.
     pub(super) active: Time,
     pub(super) detached: Option<Time>,
@@ -43,6 +46,8 @@ pub(super) struct AskStory {
     pub(super) stream: StreamNo,
     pub(super) seq: u64,
     pub(super) owner: NodeId,
+    /// The answer that is kept for its owner.
+    pub(super) kept: Option<Answer>,
     pub(super) over: bool,
 }
 
@@ -65,6 +70,8 @@ pub(super) struct Expected {
     /// Calls that end, and the answer that each gets: its own, an error, or none.
     pub(super) ends: Vec<(CallNo, End)>,
     pub(super) withdrawn: BTreeSet<AskNo>,
+    /// The ask whose answer is kept.
+    pub(super) kept: Option<AskNo>,
     /// Calls that others than their owner have ended.
     pub(super) stopped: Vec<CallNo>,
     pub(super) lifecycle: Vec<Lifecycle>,
@@ -80,6 +87,13 @@ pub(super) enum End {
     Answer(Bytes),
     Error,
     Silence,
+}
+
+impl AskStory {
+    /// Whether the client may still answer it.
+    pub(super) fn is_open(&self) -> bool {
+        !self.over && self.kept.is_none()
+    }
 }
 
 impl StreamStory {
@@ -102,6 +116,8 @@ impl History {
             state: BTreeMap::new(),
             last_version: 0,
             begun: None,
+            answers: 0,
+            last_answer: None,
             active: START,
             detached: None,
             closed: None,
@@ -166,6 +182,7 @@ impl History {
         assert_eq!(withdrawn.len(), changes.withdrawn.len());
         let owner = |ask: &AskNo| (*ask, self.asks[ask].owner);
         assert_eq!(withdrawn, expected.withdrawn.iter().map(owner).collect());
+        assert_eq!(changes.kept, expected.kept.iter().map(owner).collect::<Vec<_>>());
         self.note_room(changes, &expected);
         self.note_appended(changes, expected);
         self.note_ended(changes, now);
@@ -199,7 +216,10 @@ impl History {
             }
         }
         assert!(answers.next().is_none(), "a call got no answer");
-        let untold = |ask: &AskNo| self.closed.is_some() && self.asks[ask].call.is_none();
+        let untold = |ask: &AskNo| {
+            let ask = &self.asks[ask];
+            ask.kept.is_some() || (self.closed.is_some() && ask.call.is_none())
+        };
         assert_eq!(withdrawals, expected.withdrawn.into_iter().filter(|ask| !untold(ask)).collect());
         if let Some((no, Class::Chatter, payload)) = expected.message
             && !changes.appended.iter().any(|event| event.payload == payload)

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use super::history::{AskStory, CallStory, End, Expected, History, StreamStory};
 use crate::command::{
-    Answered, Append, AppendOutcome, AskOpened, Attach, Attached, Begin, Begun, Cancelled, Closed, Deliver,
-    Delivered, Detach, Detached, Duplicates, Finished, Holdings, NodeFailed, OpenAsk, Position, PutState,
-    StateGot, StatePut, Swept, Target, Touched, Withdrawn,
+    Answer, Answered, Append, AppendOutcome, AskOpened, Attach, Attached, Begin, Begun, Cancelled, Closed,
+    Collected, Deliver, Delivered, Detach, Detached, Duplicates, Finished, NodeFailed, OpenAsk, Position,
+    PutState, StateGot, StatePut, Swept, Target, Touched, Withdrawn,
 };
 use crate::{AskNo, CallNo, Class, CloseReason, Command, ConnNo, Lifecycle, Limit, NodeId};
 use crate::{Outcome, Session, StreamNo, Time};
@@ -38,7 +38,7 @@ impl History {
             | (Command::Deliver(_), Outcome::Deliver(Delivered::NoSession))
             | (Command::PutState(_), Outcome::PutState(StatePut::NoSession))
             | (Command::GetState(_), Outcome::GetState(StateGot::NoSession))
-            | (Command::Held(_), Outcome::Held(Holdings::NoSession)) => assert!(!open),
+            | (Command::Collect(_), Outcome::Collect(Collected::NoSession)) => assert!(!open),
             _ if !open => panic!("a closed session did something"),
             (Command::Touch(_), Outcome::Touch(Touched::Touched)) => self.active = now,
             (Command::Close(c), Outcome::Close(Closed::Closed)) => self.close(c.reason, now, &mut expected),
@@ -71,15 +71,14 @@ impl History {
             (Command::OpenAsk(c), Outcome::OpenAsk(o)) => self.judge_ask(c, *o, &mut expected),
             (Command::Answer(c), Outcome::Answer(o)) => {
                 self.active = now;
-                let expect = match self.asks.get_mut(&c.ask).filter(|ask| !ask.over) {
-                    None => Answered::Unknown,
-                    Some(ask) if ask.owner != c.node => Answered::Elsewhere { owner: ask.owner },
-                    Some(ask) => {
-                        ask.over = true;
-                        Answered::Answered { call: ask.call }
+                self.judge_answer(c, *o, &mut expected);
+            }
+            (Command::Collect(c), Outcome::Collect(Collected::Collected)) => {
+                for no in &c.asks {
+                    if let Some(ask) = self.asks.get_mut(no).filter(|ask| ask.owner == c.node) {
+                        ask.over |= ask.kept.is_some();
                     }
-                };
-                assert_eq!(*o, expect);
+                }
             }
             (Command::Withdraw(c), Outcome::Withdraw(o)) => {
                 let known = self.asks.get(&c.ask).is_some_and(|ask| !ask.over);
@@ -92,16 +91,6 @@ impl History {
             (Command::GetState(c), Outcome::GetState(StateGot::Got(o))) => {
                 let got = o.as_ref().map(|value| (value.version, value.bytes.clone()));
                 assert_eq!(got.as_ref(), self.state.get(&c.key));
-            }
-            (Command::Held(c), Outcome::Held(Holdings::Held { calls, asks, connections })) => {
-                let mine = self.in_flight().filter(|(_, call)| call.owner == c.node);
-                assert_eq!(*calls, mine.map(|(no, call)| (no, call.id.clone())).collect::<Vec<_>>());
-                let mine = self.asks.iter().filter(|(_, ask)| !ask.over && ask.owner == c.node);
-                assert_eq!(*asks, mine.map(|(no, _)| *no).collect::<Vec<_>>());
-                let open = self.held().filter(|(_, stream)| stream.ended.is_none());
-                let read = open.filter_map(|(no, stream)| Some((no, stream.reader?)));
-                let mine = read.filter(|(_, (_, node))| *node == c.node).map(|(no, (conn, _))| (no, conn));
-                assert_eq!(*connections, mine.collect::<Vec<_>>());
             }
             (command, outcome) => panic!("{outcome:?} is no outcome of {command:?}"),
         }
@@ -259,11 +248,43 @@ impl History {
             if !self.streams.contains_key(&stream) {
                 self.standalone(stream);
             }
-            self.asks.insert(ask, AskStory { call, stream, seq, owner: c.owner, over: false });
+            self.asks.insert(ask, AskStory { call, stream, seq, owner: c.owner, kept: None, over: false });
             expected.opened = Some(ask);
             let payload = format!(r#"{{"jsonrpc":"2.0","id":"{}","method":"ping"}}"#, ask.wire_id());
             expected.message = Some((stream, Class::Ask, payload.into()));
         }
+    }
+
+    fn judge_answer(&mut self, c: &Answer, o: Answered, expected: &mut Expected) {
+        self.answers += 1;
+        self.last_answer = Some(c.clone());
+        let kept: usize = self.kept().map(|(_, answer)| answer.message.len()).sum();
+        let room = self.rules.limits.kept_answer_bytes - kept as u64;
+        let Some(ask) = self.asks.get_mut(&c.ask).filter(|ask| !ask.over) else {
+            return assert_eq!(o, Answered::Unknown);
+        };
+        let owner = ask.owner;
+        let expect = match &ask.kept {
+            Some(kept) if kept == c => Answered::Kept { owner },
+            Some(_) => Answered::Before,
+            None if owner == c.node => {
+                ask.over = true;
+                Answered::Answered { call: ask.call }
+            }
+            None if c.message.len() as u64 > room => Answered::OverLimit(Limit::KeptAnswerBytes),
+            None => {
+                ask.kept = Some(c.clone());
+                expected.kept = Some(c.ask);
+                Answered::Kept { owner }
+            }
+        };
+        assert_eq!(o, expect);
+    }
+
+    /// Answers that wait for their owners.
+    pub(super) fn kept(&self) -> impl Iterator<Item = (AskNo, &Answer)> {
+        let open = self.asks.iter().filter(|(_, ask)| !ask.over);
+        open.filter_map(|(no, ask)| Some((*no, ask.kept.as_ref()?)))
     }
 
     fn judge_attach(&mut self, c: &Attach, o: Attached, now: Time, expected: &mut Expected) {

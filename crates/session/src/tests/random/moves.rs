@@ -6,8 +6,8 @@ use steadfast_wire::RequestId;
 
 use super::history::History;
 use crate::command::{
-    Answer, Append, Attach, Begin, Cancel, Close, Deliver, Detach, Duplicates, FailNode, Finish, GetState,
-    Held, OpenAsk, Position, PutState, Sweep, Target, Touch, Withdraw,
+    Answer, Append, Attach, Begin, Cancel, Close, Collect, Deliver, Detach, Duplicates, FailNode, Finish,
+    GetState, OpenAsk, Position, PutState, Sweep, Target, Touch, Withdraw,
 };
 use crate::{AskNo, CallNo, Class, CloseReason, Command, ConnNo, NodeId, Session, StreamNo, Time};
 
@@ -23,7 +23,9 @@ pub(super) enum Move {
     Cancel(u8),
     FailNode(u64),
     OpenAsk { of_call: Option<u64>, owner: u64 },
-    Answer { ask: u64, node: u64 },
+    Answer { ask: u64, node: u64, len: usize },
+    AnswerAgain,
+    Collect { node: u64, asks: Vec<u64> },
     Withdraw(u64),
     Get(u64),
     Resume { stream: u64, back: u64, node: u64 },
@@ -31,7 +33,6 @@ pub(super) enum Move {
     Deliver { which: usize, back: u64, stale: bool },
     Put { key: u8, right: bool, value: Option<usize> },
     Read(u8),
-    Held(u64),
     Sweep,
 }
 
@@ -62,7 +63,10 @@ pub(super) fn any_move() -> impl Strategy<Value = Move> {
         4 => (0..6u8).prop_map(Move::Cancel),
         1 => node().prop_map(Move::FailNode),
         5 => (of_call(), node()).prop_map(|(of_call, owner)| Move::OpenAsk { of_call, owner }),
-        5 => (recent(), node()).prop_map(|(ask, node)| Move::Answer { ask, node }),
+        6 => (recent(), node(), 0..9usize).prop_map(|(ask, node, len)| Move::Answer { ask, node, len }),
+        1 => Just(Move::AnswerAgain),
+        2 => (node(), prop::collection::vec(recent(), 0..3))
+            .prop_map(|(node, asks)| Move::Collect { node, asks }),
         2 => recent().prop_map(Move::Withdraw),
         4 => node().prop_map(Move::Get),
         5 => (recent(), 0..4u64, node())
@@ -74,7 +78,6 @@ pub(super) fn any_move() -> impl Strategy<Value = Move> {
         3 => (0..3u8, prop::bool::weighted(0.8), prop::option::weighted(0.7, 0..9usize))
             .prop_map(|(key, right, value)| Move::Put { key, right, value }),
         1 => (0..3u8).prop_map(Move::Read),
-        1 => node().prop_map(Move::Held),
         4 => Just(Move::Sweep),
     ]
 }
@@ -141,8 +144,15 @@ impl Move {
                 let rest = Bytes::from_static(br#""method":"ping"}"#);
                 Command::OpenAsk(OpenAsk { target: target(of_call), owner: NodeId(owner), rest })
             }
-            Self::Answer { ask: back, node } => {
-                Command::Answer(Answer { ask: ask(back), node: NodeId(node) })
+            Self::Answer { ask: back, node, len } => {
+                let (ask, attempt) = (ask(back), history.answers);
+                let message = format!("{attempt:.<len$}").into();
+                Command::Answer(Answer { ask, node: NodeId(node), attempt, message })
+            }
+            Self::AnswerAgain => Command::Answer(history.last_answer.clone()?),
+            Self::Collect { node, ref asks } => {
+                let asks = asks.iter().map(|back| ask(*back)).collect();
+                Command::Collect(Collect { node: NodeId(node), asks })
             }
             Self::Withdraw(back) => Command::Withdraw(Withdraw { ask: ask(back) }),
             Self::Get(node) => Command::Attach(Attach { at: Position::Standalone, node: NodeId(node) }),
@@ -167,7 +177,6 @@ impl Move {
                 Command::PutState(PutState { key: key(no), expected, value })
             }
             Self::Read(no) => Command::GetState(GetState { key: key(no) }),
-            Self::Held(node) => Command::Held(Held { node: NodeId(node) }),
             Self::Sweep => Command::Sweep(Sweep),
         })
     }

@@ -1,7 +1,7 @@
 //! What must be true of a session at any time, given its history.
 
 use super::history::History;
-use crate::{Class, Read, Session, StreamKind, Time};
+use crate::{Class, Holdings, NodeId, Read, Session, StreamKind, Time};
 
 impl History {
     pub(super) fn check(&self, session: &Session, now: Time) {
@@ -10,13 +10,35 @@ impl History {
         self.check_limits(session);
         self.check_deadline(session, now);
         self.check_reads(session);
+        (0..2).map(NodeId).for_each(|node| self.check_held(session, node));
+    }
+
+    fn check_held(&self, session: &Session, node: NodeId) {
+        if self.closed.is_some() {
+            return assert_eq!(session.held_by(node), Holdings::NoSession);
+        }
+        let calls = self.in_flight().filter(|(_, call)| call.owner == node);
+        let asks = self.asks.iter().filter(|(_, ask)| !ask.over && ask.owner == node);
+        let answers = self.kept().filter(|(no, _)| self.asks[no].owner == node);
+        let open = self.held().filter(|(_, stream)| stream.ended.is_none());
+        let read = open.filter_map(|(no, stream)| Some((no, stream.reader?)));
+        let held = Holdings::Held {
+            calls: calls.map(|(no, call)| (no, call.id.clone())).collect(),
+            asks: asks.map(|(no, _)| *no).collect(),
+            answers: answers.map(|(no, answer)| (no, answer.message.clone())).collect(),
+            connections: read
+                .filter(|(_, reader)| reader.1 == node)
+                .map(|(no, reader)| (no, reader.0))
+                .collect(),
+        };
+        assert_eq!(session.held_by(node), held);
     }
 
     fn check_tables(&self, session: &Session) {
         let calls: Vec<_> = session.calls().iter().map(|(no, call)| (*no, &call.id, call.stream)).collect();
         let known: Vec<_> = self.in_flight().map(|(no, call)| (no, &call.id, call.stream)).collect();
         assert_eq!(calls, known);
-        for ask in session.asks().values() {
+        for ask in session.asks().values().filter(|ask| ask.answer.is_none()) {
             assert!(self.streams[&ask.stream].kept.contains(&ask.seq), "an open ask was dropped");
         }
         let asks: Vec<_> = session.asks().iter().map(|(no, ask)| (*no, ask.call, ask.owner)).collect();
@@ -62,6 +84,9 @@ impl History {
         let limits = &self.rules.limits;
         assert!(session.calls().len() <= limits.calls);
         assert!(session.asks().len() <= limits.asks);
+        let kept: usize = self.kept().map(|(_, answer)| answer.message.len()).sum();
+        assert_eq!(session.kept_answer_bytes(), kept as u64);
+        assert!(session.kept_answer_bytes() <= limits.kept_answer_bytes);
         let standalone = session.streams().values().filter(|s| s.kind == StreamKind::Standalone);
         assert!(standalone.count() <= limits.standalone_streams);
         let unread = self.held().filter(|(_, stream)| !stream.is_spent()).count();

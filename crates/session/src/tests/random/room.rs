@@ -36,9 +36,9 @@ impl StreamStory {
 }
 
 impl History {
-    /// The events of a stream that are open asks.
+    /// The events of a stream that are asks without an answer.
     pub(super) fn asked(&self, no: StreamNo) -> BTreeSet<u64> {
-        self.asks.values().filter(|ask| ask.stream == no && !ask.over).map(|ask| ask.seq).collect()
+        self.asks.values().filter(|ask| ask.stream == no && ask.is_open()).map(|ask| ask.seq).collect()
     }
 
     /// What must be dropped for a message: the oldest of what may go, and no more than it needs. `None` if the
@@ -114,7 +114,7 @@ impl History {
     /// The asks that were open on a stream in the middle of a step that has `withdrawn` these so far. An ask that is
     /// about to be sent is not open yet.
     fn asked_before(&self, no: StreamNo, expected: &Expected, withdrawn: &BTreeSet<AskNo>) -> BTreeSet<u64> {
-        let of_stream = self.asks.iter().filter(|(_, ask)| ask.stream == no);
+        let of_stream = self.asks.iter().filter(|(_, ask)| ask.stream == no && ask.kept.is_none());
         let open = of_stream.filter(|(ask, story)| {
             let was_open = !story.over || expected.withdrawn.contains(ask);
             was_open && !withdrawn.contains(ask) && expected.opened != Some(**ask)

@@ -23,7 +23,7 @@ crate::on_every_store!(
 );
 
 /// What an asker is told whose ask has ended without an answer.
-const RELEASED: &str =
+pub(crate) const RELEASED: &str =
     "Mcp error: -32603: the request to the client was withdrawn because its call or its session has ended";
 
 async fn the_client_cancels_the_call(backing: Backing) {

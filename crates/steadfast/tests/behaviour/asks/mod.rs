@@ -2,30 +2,30 @@
 
 mod answers;
 mod deadlines;
-mod endings;
+pub(crate) mod endings;
 mod flow;
 mod restarts;
 mod strict;
 
 use crate::support::{Reply, Session, Stream, Value, json};
 
-fn question() -> Value {
+pub(crate) fn question() -> Value {
     json!({"method": "elicitation/create", "params": {
         "mode": "form", "message": "Which?", "requestedSchema": {"type": "object", "properties": {}},
     }})
 }
 
-fn accepted(text: &str) -> Value {
+pub(crate) fn accepted(text: &str) -> Value {
     json!({"action": "accept", "content": {"text": text}})
 }
 
 /// What the client is told when nobody waits for its answer.
-fn withdrawal(ask: &Value) -> Value {
+pub(crate) fn withdrawal(ask: &Value) -> Value {
     json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": ask}})
 }
 
 /// The id of the ask that comes next on a stream.
-async fn asked(stream: &mut Stream) -> Value {
+pub(crate) async fn asked(stream: &mut Stream) -> Value {
     let (id, message) = question_of(&stream.message().await);
     assert_eq!(message, "Which?");
     id
@@ -55,7 +55,7 @@ async fn asking(session: &Session, id: u64, n: u64) -> (Stream, Vec<Value>) {
 
 /// An answer that comes too late, is repeated or was never asked for: it is told so and changes nothing.
 #[track_caller]
-fn assert_unasked(reply: &Reply) {
+pub(crate) fn assert_unasked(reply: &Reply) {
     assert_eq!(reply.refusal(), (400, -32600), "{}", reply.text());
     let text = reply.json()["error"]["message"].as_str().expect("a message").to_owned();
     assert_eq!(

@@ -5,8 +5,8 @@ use std::task::{Context, Poll, Waker};
 
 use steadfast_wire::{Message, MessageKind, RequestId};
 
-use super::mail::{End, Mailbox, Next};
-use super::router::{Received, Router, Sender, Trouble};
+use super::super::mail::{End, Mailbox, Next};
+use super::{MAX_CALLS, MAX_SEATS, Received, Router, Sender, TooManyCalls, Trouble};
 
 fn message(text: &str) -> Message<'_> {
     Message::parse(text).expect("a message")
@@ -222,7 +222,7 @@ fn the_oldest_session_makes_room_for_one_too_many() {
     let mut router = Router::default();
     let first = router.seat();
     let second = router.seat();
-    for _ in 2..super::router::MAX_SEATS {
+    for _ in 2..MAX_SEATS {
         router.seat();
     }
     assert!(router.mail_of(first).is_some());
@@ -234,9 +234,9 @@ fn the_oldest_session_makes_room_for_one_too_many() {
 #[test]
 fn requests_are_bounded() {
     let mut router = Router::default();
-    for _ in 0..super::router::MAX_CALLS {
+    for _ in 0..MAX_CALLS {
         begin(&mut router, Sender::Stateless, CALL);
     }
     let refused = router.begin(Sender::Stateless, &message(CALL), &RequestId::text("a"), &Arc::default());
-    assert_eq!(refused.map(|(own, _)| own), Err(super::router::TooManyCalls));
+    assert_eq!(refused.map(|(own, _)| own), Err(TooManyCalls));
 }

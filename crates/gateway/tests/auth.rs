@@ -1,0 +1,91 @@
+//! Who may use an endpoint, and what the server behind it is shown.
+
+mod support;
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex};
+
+use serde_json::json;
+use support::{At, Server, note};
+
+/// A server that lets nobody in and remembers what it was shown.
+struct Closed {
+    address: SocketAddr,
+    shown: Arc<Mutex<Vec<Option<String>>>>,
+}
+
+impl Closed {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let (address, shown) = (listener.local_addr().expect("an address"), Arc::<Mutex<Vec<_>>>::default());
+        let notes = Arc::clone(&shown);
+        std::thread::spawn(move || {
+            for socket in listener.incoming().map_while(Result::ok) {
+                let lines = BufReader::new(&socket).lines().map_while(Result::ok);
+                let head: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
+                let authorization = head.iter().find_map(|line| line.strip_prefix("authorization: "));
+                notes.lock().expect("nobody panics here").push(authorization.map(str::to_owned));
+                let _ = (&socket).write_all(
+                    b"HTTP/1.1 401 Unauthorized\r\nwww-authenticate: Bearer realm=\"there\"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+                );
+            }
+        });
+        Self { address, shown }
+    }
+}
+
+fn initialize(at: At<'_>, headers: &str) -> String {
+    let message = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"},
+    }});
+    let headers = format!("Content-Type: application/json\r\n{headers}");
+    at.send("POST", None, &headers, &message.to_string()).read_to_end()
+}
+
+fn in_front_of(address: SocketAddr, arguments: &[&str]) -> Server {
+    let url = format!("http://{address}/mcp");
+    let all = [&["--upstream", &*url, "--listen", "127.0.0.1:0", "--store", "memory:"], arguments].concat();
+    Server::serve(&all)
+}
+
+#[test]
+fn a_server_gets_credentials_only_if_told() {
+    for (auth, sent, expect) in [
+        ("forward", "Authorization: Bearer s3cret\r\n", Some("Bearer s3cret")),
+        ("forward", "", None),
+        ("none", "Authorization: Bearer s3cret\r\n", None),
+    ] {
+        let server = Closed::start();
+        let gateway = in_front_of(server.address, &["--auth", auth]);
+        let reply = initialize(gateway.at("/mcp"), sent);
+        assert!(!reply.contains("mcp-session-id"), "{reply}");
+        let shown = server.shown.lock().unwrap().clone();
+        assert!(
+            !shown.is_empty() && shown.iter().all(|shown| shown.as_deref() == expect),
+            "{auth}: {shown:?} {reply}"
+        );
+    }
+}
+
+#[test]
+fn a_session_belongs_to_the_credentials_that_opened_it() {
+    let demo = Server::start_with(&["--store", "memory:"]);
+    let gateway = in_front_of(demo.address(), &["--auth", "forward"]);
+    let at = gateway.at("/mcp");
+    let mine = "Authorization: Bearer mine\r\n";
+    let reply = initialize(at, mine);
+    let session =
+        reply.lines().find_map(|line| line.strip_prefix("mcp-session-id: ")).expect("a session").to_owned();
+    let status = |headers: &str| {
+        let headers = format!("Content-Type: application/json\r\n{headers}");
+        let reply = at.send("POST", Some(&session), &headers, &note("x").to_string()).read_to_end();
+        reply.split(' ').nth(1).expect("a status").to_owned()
+    };
+    assert_eq!(status(mine), "200");
+    assert_eq!(status("Authorization: Bearer another\r\n"), "404");
+    assert_eq!(status(""), "404");
+    assert_eq!(status("Authorization: Bearer mine\r\nAuthorization: Bearer mine\r\n"), "401");
+    assert_eq!(status("Authorization: Bearer mine \r\n"), "200", "spaces around a value are no part of it");
+    assert_eq!(status("Authorization: bearer mine\r\n"), "404");
+}

@@ -1,0 +1,82 @@
+//! The gateway in front of a program.
+#![cfg(unix)]
+
+mod support;
+
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+use support::{At, Server, eventually, get, messages};
+
+const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../upstream/tests/stdio/server.py");
+
+fn call(id: u64, tool: &str, arguments: Value) -> Value {
+    json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": tool, "arguments": arguments}})
+}
+
+fn result(at: At<'_>, session: &str, tool: &str) -> Value {
+    let reply = at.post(Some(session), &call(1, tool, json!({}))).read_to_end();
+    let told = messages(&reply);
+    told.last().unwrap_or_else(|| panic!("{reply}"))["result"].clone()
+}
+
+fn is_alive(pid: &Value) -> bool {
+    let alive = Command::new("kill").args(["-0", &pid.to_string()]).stderr(Stdio::null()).status();
+    alive.expect("the command `kill`").success()
+}
+
+#[test]
+fn each_session_has_its_process_and_none_outlives_the_gateway() {
+    let command = format!("python3 '{PROGRAM}'");
+    let mut gateway = Server::serve(&["--stdio", &command, "--listen", "127.0.0.1:0", "--store", "memory:"]);
+    assert!(gateway.banner().contains("in front of the program python3\n"), "{}", gateway.banner());
+    let at = gateway.at("/mcp");
+    let pids: Vec<Value> = [at.open_session(), at.open_session()]
+        .iter()
+        .map(|session| {
+            let first = result(at, session, "pid")["pid"].clone();
+            assert_eq!(result(at, session, "pid")["pid"], first, "a session keeps its process");
+            first
+        })
+        .collect();
+    assert!(pids[0].is_u64() && pids[0] != pids[1], "{pids:?}");
+    assert!(pids.iter().all(is_alive));
+    gateway.signal("TERM");
+    assert_eq!(gateway.ended().and_then(|status| status.code()), Some(0));
+    eventually("the programs have ended", || !pids.iter().any(is_alive));
+}
+
+#[test]
+fn a_changed_program_takes_over_sessions_and_its_predecessor_finishes_its_calls() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("steadfast.toml");
+    let text = |value: &str| {
+        format!(
+            "listen = \"127.0.0.1:0\"\nadmin.listen = \"127.0.0.1:0\"\nstore = \"memory:\"\n[[endpoint]]\n\
+             [endpoint.stdio]\ncommand = \"python3\"\nargs = [\"{PROGRAM}\"]\nenv = {{ GIVEN = \"{value}\" }}\nsharing = \"shared\"\n"
+        )
+    };
+    std::fs::write(&file, text("env:FIRST")).unwrap();
+    let log = directory.path().join("log");
+    let arguments = ["--config", file.to_str().unwrap()];
+    let gateway = Server::serve_logged(&arguments, &log, &[("FIRST", "one")]);
+    let at = gateway.at("/mcp");
+    let (mine, other) = (at.open_session(), at.open_session());
+    let before = result(at, &mine, "environment");
+    assert_eq!(before["value"], "one");
+    assert_eq!(result(at, &other, "environment")["pid"], before["pid"], "one process for all");
+    let mut running = at.post(Some(&mine), &call(7, "slow", json!({"ms": 700})));
+    running.read_until("\n\n");
+
+    std::fs::write(&file, text("two")).unwrap();
+    gateway.signal("HUP");
+    let reloads =
+        || get(gateway.admin(), "/metrics").contains("steadfast_reloads_total{outcome=\"applied\"} 1");
+    eventually("the file is read again", reloads);
+    let after = result(at, &mine, "environment");
+    assert_eq!(after["value"], "two", "the session is the same, the program another");
+    let told = messages(&running.read_to_end());
+    assert_eq!(told.last().expect("an answer")["result"]["pid"], before["pid"], "{told:?}");
+    eventually("the predecessor has ended", || !is_alive(&before["pid"]));
+    assert!(is_alive(&after["pid"]));
+}

@@ -1,0 +1,53 @@
+//! Two processes of the real binary on one file: a client may talk to either at any time.
+
+mod support;
+
+use serde_json::{Value, json};
+use support::{Server, advice, council, countdown, messages};
+
+#[test]
+fn what_one_process_asks_is_answered_at_the_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("sessions.db");
+    let (one, other) = (Server::start(&file), Server::start(&file));
+    let session = one.open_session();
+    let mut running = one.post(Some(&session), &council(1, 3));
+    running.read_until("\"ask-2\"");
+    for (ask, text) in [("ask-2", "third"), ("ask-0", "first"), ("ask-1", "second")] {
+        let answered = other.post(Some(&session), &advice(ask, text)).read_to_end();
+        assert!(answered.starts_with("HTTP/1.1 202"), "{answered}");
+        for process in [&one, &other] {
+            let again = process.post(Some(&session), &advice(ask, "again")).read_to_end();
+            assert!(again.starts_with("HTTP/1.1 400"), "{again}");
+        }
+    }
+    let told = messages(&running.read_to_end());
+    let answers: Vec<&Value> = told.iter().filter(|message| message["id"] == 1).collect();
+    assert_eq!(answers.len(), 1, "{told:?}");
+    let said = answers[0].to_string();
+    for text in ["first", "second", "third"] {
+        assert!(said.contains(text), "{said}");
+    }
+    assert!(!said.contains("again"), "{said}");
+}
+
+/// A process that goes down waits for its calls. One that was cancelled elsewhere is over.
+#[cfg(unix)]
+#[test]
+fn what_one_process_runs_is_cancelled_at_the_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("sessions.db");
+    let store = format!("sqlite:{}", file.display());
+    let mut one = Server::start_with(&["--store", &store, "--drain", "600"]);
+    let other = Server::start(&file);
+    let session = one.open_session();
+    let mut running = one.post(Some(&session), &countdown(1, 1000, 60_000));
+    running.read_until("\"progress\":0.0");
+    let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
+    let cancelled = other.post(Some(&session), &cancel).read_to_end();
+    assert!(cancelled.starts_with("HTTP/1.1 202"), "{cancelled}");
+    let told = messages(&running.read_to_end());
+    assert!(told.iter().all(|message| message["id"] != 1), "{told:?}");
+    one.signal("TERM");
+    assert!(one.ended().is_some_and(|status| status.success()));
+}

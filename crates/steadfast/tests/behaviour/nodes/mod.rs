@@ -1,0 +1,103 @@
+//! Two nodes on one store: whatever reaches one of them has its effect where the call runs.
+
+mod answers;
+mod endings;
+mod faults;
+mod looks;
+
+use std::sync::{Arc, Mutex};
+
+use steadfast::store::testing::{Fault, Faults, FaultyStore, Gate, Operation};
+use steadfast::store::{MemoryStore, SqliteOptions, SqliteStore, Store};
+use steadfast_session::{Limits, Rules};
+use tempfile::TempDir;
+
+use crate::support::{Backing, Host, Session, Stream, Value, json, within};
+
+use super::asks::asked;
+
+/// Two servers that share their sessions, each with faults of its own.
+struct Nodes {
+    one: Host,
+    other: Host,
+    faults: Faults,
+    other_faults: Faults,
+    _directory: TempDir,
+}
+
+impl Nodes {
+    async fn start(backing: Backing) -> Self {
+        Self::with(backing, Limits::default()).await
+    }
+
+    async fn with(backing: Backing, limits: Limits) -> Self {
+        let directory = TempDir::new().unwrap();
+        let rules = Rules { limits, ..Rules::default() };
+        let ((one, faults), (other, other_faults)) = match backing {
+            Backing::Memory => {
+                let store = MemoryStore::new(rules);
+                let beside = store.beside();
+                (host(store).await, host(beside).await)
+            }
+            Backing::Sqlite => {
+                let file = directory.path().join("shared.db");
+                let open = || {
+                    SqliteStore::open(&file, rules.clone(), SqliteOptions::default())
+                        .expect("the store opens")
+                };
+                (host(open()).await, host(open()).await)
+            }
+        };
+        Self { one, other, faults, other_faults, _directory: directory }
+    }
+
+    /// A session, by way of both.
+    async fn open_session(&self) -> (Session, Session) {
+        let session = Session::open(&self.one).await;
+        let there = session.via(&self.other);
+        (session, there)
+    }
+}
+
+async fn host(store: impl Store) -> (Host, Faults) {
+    let store = FaultyStore::new(store);
+    let faults = store.faults.clone();
+    // Given away, so that the store goes with its host.
+    let store = Mutex::new(Some(Arc::new(store)));
+    let configure = move |builder: steadfast::Builder<crate::support::TestHandler>| {
+        builder.custom_store(store.lock().unwrap().take().expect("it is started once"))
+    };
+    (Host::start(Backing::Memory, configure).await, faults)
+}
+
+/// A call that asks. Gives its stream and the ask.
+async fn asking(session: &Session, id: u64) -> (Stream, Value) {
+    let mut stream = session.tool(id, "ask", super::asks::question()).stream().await;
+    let ask = asked(&mut stream).await;
+    (stream, ask)
+}
+
+/// Lets a node not look at what the store holds for it, from now on until the gate is opened.
+fn blindfold(faults: &Faults) -> Gate {
+    let gate = Gate::new();
+    let held = gate.clone();
+    faults.script(move |operation| {
+        matches!(operation, Operation::Held(_)).then(|| Fault::HoldBefore(held.clone()))
+    });
+    gate
+}
+
+/// Waits until as many calls of the store were struck.
+async fn struck(faults: &Faults, count: u64) {
+    let struck = async {
+        while faults.struck() < count {
+            tokio::task::yield_now().await;
+        }
+    };
+    within("the fault", struck).await;
+}
+
+/// What the client answered, as the tool `ask` says it.
+fn heard(text: &str) -> String {
+    json!({"action": "accept", "content": {"text": text}}).to_string()
+}
