@@ -134,7 +134,7 @@ async fn refusals_say_what_helps(backing: Backing) {
         }
     };
     for (ms, seconds) in [(0, "1"), (1000, "1"), (1001, "2"), (5000, "5")] {
-        let host = Host::start(backing, |builder| builder.principal(patience(ms))).await;
+        let host = Host::start(backing, move |builder| builder.principal(patience(ms))).await;
         let session = open_as(&host, "alice").await;
         for request in requests(&host, &session, "", "early") {
             let reply = request.send().await;
