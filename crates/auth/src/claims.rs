@@ -59,11 +59,11 @@ pub(crate) fn check(text: &[u8], settings: &Settings, now: Time) -> Result<Strin
         return Err(TokenError::Audience);
     }
     let (now, leeway) = (now.0 as f64 / 1000.0, settings.leeway.as_secs_f64());
-    // An instant that is no number compares with nothing, and then the token is not good.
-    if !(now < claims.exp + leeway) {
+    // JSON has no numbers that compare with nothing.
+    if now >= claims.exp + leeway {
         return Err(TokenError::Expired);
     }
-    if claims.nbf.is_some_and(|nbf| !(nbf - leeway <= now)) {
+    if claims.nbf.is_some_and(|nbf| nbf - leeway > now) {
         return Err(TokenError::NotYet);
     }
     let name = claims.principal(settings.names)?;

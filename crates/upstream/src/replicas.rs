@@ -248,7 +248,7 @@ fn is_secure(url: &Uri) -> bool {
 }
 
 fn port(url: &Uri) -> u16 {
-    url.port_u16().unwrap_or(if is_secure(url) { 443 } else { 80 })
+    url.port_u16().unwrap_or_else(|| if is_secure(url) { 443 } else { 80 })
 }
 
 /// A machine may be listed once for IPv4 and once for IPv6: only the family that is named first counts.

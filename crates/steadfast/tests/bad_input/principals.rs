@@ -126,14 +126,23 @@ async fn credentials_come_first(backing: Backing) {
 
 /// A client is told what would help: more scopes, or patience.
 async fn refusals_say_what_helps(backing: Backing) {
-    let host = Host::start(backing, |builder| builder.principal(principal)).await;
-    let session = open_as(&host, "alice").await;
-    for request in requests(&host, &session, "", "weak") {
-        assert_eq!(request.send().await.header("www-authenticate"), Some(super::world::WEAK));
-    }
-    for request in requests(&host, &session, "", "early") {
-        let reply = request.send().await;
-        assert_eq!((reply.status, reply.header("retry-after")), (503, Some("3")));
+    let patience = |ms: u64| {
+        let retry_after = std::time::Duration::from_millis(ms);
+        move |parts: &::http::request::Parts| match principal(parts) {
+            Err(Denied::Unavailable { .. }) => Err(Denied::Unavailable { retry_after }),
+            known => known,
+        }
+    };
+    for (ms, seconds) in [(0, "1"), (1000, "1"), (1001, "2"), (5000, "5")] {
+        let host = Host::start(backing, move |builder| builder.principal(patience(ms))).await;
+        let session = open_as(&host, "alice").await;
+        for request in requests(&host, &session, "", "early") {
+            let reply = request.send().await;
+            assert_eq!((reply.status, reply.header("retry-after")), (503, Some(seconds)));
+        }
+        for request in requests(&host, &session, "", "weak") {
+            assert_eq!(request.send().await.header("www-authenticate"), Some(super::world::WEAK));
+        }
     }
 }
 

@@ -243,6 +243,9 @@ async fn ask(session: &Session, id: &str) -> Stream {
     session.tool(id, "ask", json!({"method": "roots/list"})).stream().await
 }
 
+/// How long whoever comes too early has to wait: less than a second, which is the least that can be said.
+const EARLY: std::time::Duration = std::time::Duration::from_millis(1);
+
 /// What a token that is too weak is told.
 pub(crate) const WEAK: &str = r#"Bearer error="insufficient_scope", scope="more""#;
 
@@ -254,7 +257,7 @@ pub(crate) fn principal(parts: &::http::request::Parts) -> Result<Principal, Den
         Some("expired") => Err(Denied::Unauthenticated { challenge: "Bearer".into() }),
         Some("mallory") => Err(Denied::Forbidden),
         Some("weak") => Err(Denied::InsufficientScope { challenge: WEAK.into() }),
-        Some("early") => Err(Denied::Unavailable { retry_after: std::time::Duration::from_millis(2001) }),
+        Some("early") => Err(Denied::Unavailable { retry_after: EARLY }),
         Some(name) => Ok(Principal::new(name)),
     }
 }
