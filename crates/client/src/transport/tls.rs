@@ -251,3 +251,17 @@ impl Write for SecureStream {
         Pin::new(&mut self.0).poll_shutdown(context)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No server of a test has a certificate that all the world believes, so nobody would notice.
+    #[test]
+    fn a_ca_file_is_believed_alone() {
+        let signed = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), signed.cert.pem().repeat(2)).unwrap();
+        assert_eq!(authorities(file.path()).unwrap().roots.len(), 2);
+    }
+}
