@@ -1,6 +1,7 @@
 //! The client: what its owner holds.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -70,14 +71,25 @@ impl Client {
             closing: CancellationToken::new(),
             progress: Progress::default(),
             answered: Notify::new(),
+            holds_standalone: AtomicBool::new(false),
             owner: Arc::new(owner),
             link,
             mode,
         });
-        if config.standalone == Standalone::Held && matches!(shared.mode, Mode::Session(_)) {
-            tokio::spawn(legacy::hold_standalone(Arc::clone(&shared)));
+        let client = Self { life: Arc::new(Life { shared }) };
+        if config.standalone == Standalone::Held {
+            client.hold_standalone();
         }
-        Self { life: Arc::new(Life { shared }) }
+        client
+    }
+
+    /// Holds the standalone stream of the session from now on, if that was not done before.
+    pub fn hold_standalone(&self) {
+        let shared = &self.life.shared;
+        let has_session = matches!(shared.mode, Mode::Session(_));
+        if has_session && !shared.holds_standalone.swap(true, Ordering::Relaxed) {
+            tokio::spawn(legacy::hold_standalone(Arc::clone(shared)));
+        }
     }
 
     /// Begins a call. `params` is the JSON text of an object.

@@ -54,6 +54,6 @@ pub use stateless::ExchangeHandle;
 pub use bytes::Bytes;
 pub use steadfast_session::command::Duplicates;
 pub use steadfast_session::{
-    CallNo, Class, CloseReason, Facts, Limit, Limits, Principal, Rules, SessionId, StreamNo, Time, Timing,
-    Value,
+    CallNo, Class, CloseReason, Facts, Limit, Limits, NodeId, Principal, Rules, SessionId, StreamNo, Time,
+    Timing, Value,
 };

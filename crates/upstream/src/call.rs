@@ -16,6 +16,9 @@ use crate::seat::Seat;
 use crate::tools::only_looks;
 use crate::upstream::Shared;
 
+/// How often a call is sent before its client is told that the server comes and goes.
+const MAX_ATTEMPTS: usize = 4;
+
 /// What the client wants.
 struct Request<'a> {
     method: &'a str,
@@ -35,6 +38,7 @@ pub(crate) async fn call(
     let token = params.and_then(messages::progress_token);
     let request = Request { method: &incoming.method, params, token };
     check(link, call, &request).await?;
+    link.mind_the_lease();
     let turn = link.turns.next(call.cancelled()).await?;
     let answer = match attempt_until_known(link, turn.lane, call, &request).await? {
         Answer::Result(result) => result,
@@ -46,49 +50,60 @@ pub(crate) async fn call(
     Ok(answer)
 }
 
-/// Sends the call, and once more if the first attempt came to nothing that matters.
+/// Sends the call; again as often as nothing of it reached anybody, and once more if it may have and that does no harm.
 async fn attempt_until_known(
     link: &Arc<Link>,
     lane: usize,
     call: &CallHandle,
     request: &Request<'_>,
 ) -> Result<Answer, ErrorObject> {
-    let unavailable = |error: Error| errors::of_client(&error, true);
-    let seat = link.seated(lane).await.map_err(unavailable)?;
+    let mut seat = link.seated(lane).await.map_err(|error| errors::of_client(&error, true))?;
     link.catch_up(lane, &seat).await;
-    let error = match attempt(link, &seat, call, request).await {
-        Ok(answer) => return Ok(answer),
-        Err(error) => error,
-    };
-    if !is_about_the_server(&error) || call.cancelled().is_cancelled() {
-        return Err(errors::of_client(&error, false));
+    // Whether an attempt may have been delivered, which was found to do no harm.
+    let mut risked = false;
+    let mut attempts = 0;
+    loop {
+        let error = match attempt(link, &seat, call, request).await {
+            Ok(answer) => return Ok(answer),
+            Err(error) => error,
+        };
+        attempts += 1;
+        let unknown = error.effect() == Effect::Unknown;
+        let is_last = attempts == MAX_ATTEMPTS || unknown && risked || call.cancelled().is_cancelled();
+        let known = link.shared.is_safe(request.method, request.params);
+        if is_last || !is_about_the_server(&error) || unknown && known == Some(false) {
+            return Err(errors::of_client(&error, risked));
+        }
+        // The server has to be there for another attempt, and to say whether there may be one.
+        seat = match healed(link, lane, &seat, call, &error).await {
+            Ok(seat) => seat,
+            Err(late) if !unknown => return Err(errors::of_client(&late, true)),
+            Err(_) => return Err(errors::of_client(&error, known == Some(true))),
+        };
+        if unknown && !is_safe(link, &seat, request).await {
+            return Err(errors::of_client(&error, false));
+        }
+        risked |= unknown;
+        tracing::info!(session = link.short(), method = request.method, %error, "a call is tried once more");
     }
-    let known = link.shared.is_safe(request.method, request.params);
-    if error.effect() == Effect::Unknown && known == Some(false) {
-        return Err(errors::of_client(&error, false));
-    }
-    // The server has to be there for another attempt, and to say whether there may be one.
+}
+
+/// Where the lane sits when the server is there again, or elsewhere.
+async fn healed(
+    link: &Link,
+    lane: usize,
+    lost: &Arc<Seat>,
+    call: &CallHandle,
+    error: &Error,
+) -> Result<Arc<Seat>, Error> {
     let healed = async {
-        link.heal(lane, &seat, &error).await?;
+        link.heal(lane, lost, error).await?;
         link.seated(lane).await
     };
-    let seat = tokio::select! {
+    tokio::select! {
         biased;
-        () = call.cancelled().cancelled() => return Err(errors::of_client(&Error::Cancelled, true)),
-        seat = healed => match seat {
-            Ok(seat) => seat,
-            Err(late) if error.effect() == Effect::None => return Err(errors::of_client(&late, true)),
-            Err(_) => return Err(errors::of_client(&error, known == Some(true))),
-        },
-    };
-    if error.effect() == Effect::Unknown && !is_safe(link, &seat, request).await {
-        return Err(errors::of_client(&error, false));
-    }
-    tracing::info!(session = link.short(), method = request.method, %error, "a call is tried once more");
-    match attempt(link, &seat, call, request).await {
-        Ok(answer) => Ok(answer),
-        // Whatever was safe before still is.
-        Err(error) => Err(errors::of_client(&error, true)),
+        () = call.cancelled().cancelled() => Err(Error::Cancelled),
+        seat = healed => seat,
     }
 }
 

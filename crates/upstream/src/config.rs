@@ -51,7 +51,8 @@ impl Config {
             patience: Duration::from_secs(10),
             limits: Limits::default(),
             timeouts,
-            backoff: Backoff::default(),
+            // A call waits for as long as its stream is looked for.
+            backoff: Backoff { longest: Duration::from_secs(2), attempts: 5, ..Backoff::default() },
         }
     }
 }

@@ -5,8 +5,6 @@ use steadfast_engine::backend::Denied;
 use steadfast_engine::{Denial, Refusal, Unwelcome};
 use steadfast_wire::rpc::{ErrorObject, INTERNAL_ERROR, json_string};
 
-use crate::stateless::of_connecting;
-
 /// The server answered, with an error. What cannot be read of it is still an error.
 pub(crate) fn of_server(text: &[u8]) -> ErrorObject {
     ErrorObject::parse(text).unwrap_or_else(|| {
@@ -30,11 +28,13 @@ pub(crate) fn of_client(error: &Error, safe: bool) -> ErrorObject {
         }
         Error::Refused { status, body, .. } => refused(*status, body),
         Error::NoCommonRevision { offered } => {
+            let supported: Vec<String> = offered.iter().map(|one| json_string(one)).collect();
+            let speaks = if offered.is_empty() { "other versions".to_owned() } else { offered.join(", ") };
             let message = format!(
-                "The server behind this gateway speaks {}, and not the protocol version of this session.",
-                if offered.is_empty() { "other versions".to_owned() } else { offered.join(", ") }
+                "Unsupported protocol version: the server behind this gateway speaks {speaks}, and a client with sessions cannot use it."
             );
-            ErrorObject::internal("no_common_version", message, false)
+            let data = Some(format!(r#"{{"supported":[{}]}}"#, supported.join(",")));
+            ErrorObject { code: steadfast_wire::rpc::INVALID_PARAMS, message, data }
         }
         Error::OldTransport => ErrorObject::internal(
             "no_common_version",
@@ -106,7 +106,7 @@ pub(crate) fn of_opening(error: &Error, forwarded: bool) -> Unwelcome {
             let reason = if *status == 401 { Denied::Unauthenticated } else { Denied::Forbidden };
             Unwelcome::Denied(Denial { reason, challenge: challenge.clone(), error: of_client(error, true) })
         }
-        _ => Unwelcome::Error(of_connecting(error)),
+        _ => Unwelcome::Error(of_client(error, true)),
     }
 }
 
@@ -149,6 +149,12 @@ mod tests {
         let (code, message) = refusal(502, "<html>");
         assert_eq!(code, INTERNAL_ERROR);
         assert!(message.contains("502") && message.contains("<html>"), "{message}");
+    }
+
+    #[test]
+    fn a_server_of_the_other_era_is_named_as_such() {
+        let told = of_client(&Error::NoCommonRevision { offered: vec!["2026-07-28".to_owned()] }, true);
+        assert_eq!((told.code, told.data.as_deref()), (-32602, Some(r#"{"supported":["2026-07-28"]}"#)));
     }
 
     #[test]

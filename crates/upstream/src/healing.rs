@@ -37,6 +37,7 @@ impl Link {
         }
         let session = self.session().ok_or(Error::Closed)?;
         let record = record_of(&session).await;
+        self.claim(&session, &record).await;
         if let Some((name, open)) = record.session(lane) {
             if let Some(place) = self.shared.servers.find(&self.short(), name) {
                 return Ok(self.sit(lane, self.resume(lane, place, open)?));
@@ -53,6 +54,7 @@ impl Link {
     pub(crate) async fn resume_all(&self) {
         let Some(session) = self.session() else { return };
         let record = record_of(&session).await;
+        self.claim(&session, &record).await;
         for (lane, place) in self.lanes.iter().enumerate() {
             let _settling = place.settling.lock().await;
             if place.seat().is_none()
@@ -111,6 +113,8 @@ impl Link {
             return Ok(());
         }
         let mut pause = FIRST_PAUSE;
+        // A process that is being killed may accept connections for a moment.
+        tokio::time::sleep(pause).await;
         loop {
             // It may have been a moment's weakness, and whoever moves leaves behind what the server remembers.
             if replica.answers().await {
@@ -189,12 +193,15 @@ impl Link {
             is_new = record.lanes.get(lane).is_none_or(Option::is_none);
             record.seat(lane, Seated::new(place, open));
             record.capabilities.clone_from(&fresh.capabilities);
+            // Whoever opens a session hears what comes in it.
+            record.listener = Some(session.engine().node().0);
             current = record.clone();
             true
         });
         if let Err(error) = written.await {
             tracing::error!(session = self.short(), %error, "where a session sits cannot be written down");
         }
+        self.lease.take();
         if lane > 0 {
             // These keep nothing that a client could miss, and resources are watched from the first lane.
             current.subscriptions.clear();

@@ -8,6 +8,7 @@ mod call;
 mod config;
 mod errors;
 mod healing;
+mod lease;
 mod link;
 mod messages;
 mod owner;

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use crate::config::Credential;
 use crate::errors;
+use crate::lease::Lease;
 use crate::messages;
 use crate::owner::LinkOwner;
 use crate::record::{MAX_SUBSCRIPTIONS, Record};
@@ -40,6 +41,7 @@ pub(crate) struct Link {
     pub(crate) turns: Turns,
     pub(crate) lanes: Vec<Lane>,
     seats: AtomicU64,
+    pub(crate) lease: Lease,
     /// The session has ended: whoever sits down now is too late.
     is_closed: AtomicBool,
     /// The calls that are at the server, by seat and by their id there.
@@ -104,6 +106,7 @@ impl Link {
             turns: Turns::new(&shared.config.calls),
             lanes,
             seats: AtomicU64::new(0),
+            lease: Lease::default(),
             is_closed: AtomicBool::new(false),
             in_flight: Mutex::default(),
             me: Weak::clone(me),
@@ -181,7 +184,9 @@ impl Link {
         // Ids of the process before may still be in flight there.
         let first_id = random_number();
         let headers = self.headers();
-        let config = ClientConfig { url: place.url.clone(), first_id, headers, ..self.config.clone() };
+        let standalone = if self.lease.is_ours() { self.config.standalone } else { Standalone::Closed };
+        let config =
+            ClientConfig { url: place.url.clone(), first_id, headers, standalone, ..self.config.clone() };
         let owner = self.owner(lane, &place);
         let no = owner.seat;
         let client = Client::resume_over(Arc::clone(&place.transport), &config, session, owner)?;

@@ -196,7 +196,9 @@ impl Backend for Upstream {
             let link = link.ok_or_else(gone)?;
             let seat = link.lanes[0].seat().ok_or_else(gone)?;
             let open = seat.client.session().ok_or_else(gone)?;
-            let fresh = Record::opened(&seat.place.name, &open);
+            let mut fresh = Record::opened(&seat.place.name, &open);
+            fresh.listener = Some(session.engine().node().0);
+            link.lease.take();
             let written = Record::change(&session, |record| {
                 record.clone_from(&fresh);
                 true

@@ -1,9 +1,8 @@
 //! What a client is told when a server does not answer, or answers in the manner of another era. Pure.
 
-use steadfast_client::Error;
 use steadfast_wire::rpc::{
-    ErrorObject, HEADER_MISMATCH, INVALID_PARAMS, METHOD_NOT_FOUND, MISSING_CLIENT_CAPABILITY,
-    UNSUPPORTED_PROTOCOL_VERSION, json_string,
+    ErrorObject, HEADER_MISMATCH, METHOD_NOT_FOUND, MISSING_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION,
+    json_string,
 };
 use steadfast_wire::{Revision, listen};
 
@@ -98,50 +97,6 @@ pub(super) fn of_refusal(method: &str, status: u16, error: Option<ErrorObject>, 
     }
 }
 
-/// What a client with sessions is told when no session could be opened at the server.
-pub fn of_connecting(error: &Error) -> ErrorObject {
-    match error {
-        Error::NoCommonRevision { offered } => {
-            let supported: Vec<String> = offered.iter().map(|one| json_string(one)).collect();
-            let speaks =
-                if offered.is_empty() { "no revision with sessions".to_owned() } else { offered.join(", ") };
-            ErrorObject {
-                code: INVALID_PARAMS,
-                message: format!(
-                    "Unsupported protocol version: the server behind this gateway speaks {speaks}, and a client with sessions cannot use it."
-                ),
-                data: Some(format!(r#"{{"supported":[{}]}}"#, supported.join(","))),
-            }
-        }
-        Error::OldTransport => ErrorObject::internal("upstream_unsupported", sentence(error), false),
-        Error::Refused { body, .. } if answered(body).is_some() => {
-            let inner = answered(body).unwrap_or_else(|| unavailable("it refused"));
-            ErrorObject {
-                message: format!("The server behind this gateway refused: {}", inner.message),
-                ..inner
-            }
-        }
-        Error::Refused { status: 401 | 403, .. } => {
-            ErrorObject::internal("upstream_refused", format!("{}.", sentence(error)), false)
-        }
-        Error::BadAnswer(_) | Error::Refused { .. } => {
-            ErrorObject::internal("upstream_bad_answer", format!("{}.", sentence(error)), true)
-        }
-        other => unavailable(&other.to_string()),
-    }
-}
-
-/// The error in the body of a refusal: a whole message, or the object alone.
-fn answered(body: &[u8]) -> Option<ErrorObject> {
-    let text = std::str::from_utf8(body).ok()?;
-    let part = crate::stdio::splice::find(text, &["error"]).unwrap_or(0..text.len());
-    ErrorObject::parse(text[part].as_bytes())
-}
-
-fn sentence(error: &Error) -> String {
-    format!("No session could be opened at the server behind this gateway: {error}.")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,25 +154,5 @@ mod tests {
             let data = bad_answer(method, "why").data.unwrap_or_default();
             assert_eq!(data.contains("true"), expect, "{method}");
         }
-    }
-
-    #[test]
-    fn errors_of_connecting_say_which_era() {
-        let offered = vec!["2026-07-28".to_owned()];
-        let told = of_connecting(&Error::NoCommonRevision { offered });
-        assert_eq!((told.code, told.data.as_deref()), (-32602, Some(r#"{"supported":["2026-07-28"]}"#)));
-        assert!(told.message.contains("speaks 2026-07-28"), "{}", told.message);
-        let body = br#"{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"it exited","data":{"reason":"r"}}}"#;
-        let told = of_connecting(&Error::Refused { status: 503, body: body[..].into(), challenge: None });
-        assert_eq!(told.message, "The server behind this gateway refused: it exited");
-        assert_eq!((told.code, told.data.as_deref()), (-32603, Some(r#"{"reason":"r"}"#)));
-        let reason = |error: &Error| of_connecting(error).data.unwrap_or_default();
-        assert!(reason(&Error::Connect("x".to_owned())).contains("upstream_unavailable"));
-        assert!(
-            reason(&Error::Refused { status: 401, body: b"no"[..].into(), challenge: None })
-                .contains("upstream_refused")
-        );
-        assert!(reason(&Error::BadAnswer("x".to_owned())).contains("upstream_bad_answer"));
-        assert!(reason(&Error::OldTransport).contains("upstream_unsupported"));
     }
 }

@@ -8,5 +8,4 @@ mod errors;
 mod forward;
 mod outgoing;
 
-pub use errors::of_connecting;
 pub use forward::Forwarder;

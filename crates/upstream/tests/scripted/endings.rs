@@ -94,7 +94,7 @@ async fn a_server_that_refuses_the_session_is_quoted_and_nothing_is_left() {
         let told = reply.json();
         match way {
             "an error" | "an error with a status" => assert_eq!(told["error"], error, "{way}"),
-            "a status" => assert_eq!(reason(&told), ("upstream_refused".to_owned(), false)),
+            "a status" => assert_eq!(reason(&told), ("unauthorized".to_owned(), false)),
             "another version" => assert_eq!(reason(&told), ("no_common_version".to_owned(), false)),
             _ => assert_eq!(reason(&told), ("bad_answer".to_owned(), false), "{way}"),
         }

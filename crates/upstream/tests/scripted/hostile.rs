@@ -93,7 +93,8 @@ async fn refusals_are_told_with_their_status() {
         ("500", false),
         ("501", false),
     ] {
-        let error = check(tool, ("upstream_refused", retryable)).await;
+        let reason = if matches!(tool, "401" | "403") { "unauthorized" } else { "upstream_refused" };
+        let error = check(tool, (reason, retryable)).await;
         assert_eq!(error["data"]["status"].to_string(), tool);
         assert!(error["message"].as_str().unwrap().contains("because"), "{error}");
     }

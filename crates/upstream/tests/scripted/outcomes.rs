@@ -151,10 +151,10 @@ async fn a_broken_answer_is_fetched_from_where_it_stopped() {
         match (request.verb.as_str(), request.header("last-event-id")) {
             ("POST", _) if request.calls("t") => {
                 *at.lock().unwrap() = request.body["id"].clone();
-                Some(Reply::stream().send("retry: 80\n").send(&event("a", &progress(1))))
+                Some(Reply::chunked().chunk(&format!("retry: 80\n{}", event("a", &progress(1)))))
             }
             ("GET", Some("a")) => {
-                Some(Reply::stream().send(&event("b", &progress(2))).send("id: b2\ndata:\n\n"))
+                Some(Reply::chunked().chunk(&event("b", &progress(2))).chunk("id: b2\ndata:\n\n"))
             }
             // A moment's weakness.
             ("GET", Some("b2")) if request.verb == "GET" => {
@@ -189,7 +189,7 @@ async fn a_broken_answer_is_fetched_from_where_it_stopped() {
 async fn what_cannot_be_resumed_has_an_unknown_outcome() {
     for status in [400, 404, 405, 500, 503] {
         let server = Server::with_sessions(move |request| match request.verb.as_str() {
-            "POST" if request.calls("add") => Some(Reply::stream().send("id: 7\nretry: 1\ndata:\n\n")),
+            "POST" if request.calls("add") => Some(Reply::chunked().chunk("id: 7\nretry: 1\ndata:\n\n")),
             "GET" if request.header("last-event-id").is_some() => Some(Reply::status(status)),
             _ => tools(request),
         })

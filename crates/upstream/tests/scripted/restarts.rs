@@ -66,6 +66,32 @@ async fn the_servers_own_stream_is_opened_again_for_whoever_listens() {
     assert_eq!(forgetful.opened(), 1);
 }
 
+/// Servers have one stream for what belongs to no call: two that open it take it from each other.
+#[tokio::test]
+async fn one_gateway_listens_and_another_takes_its_place() {
+    let forgetful = Forgetful::start("s", holds_a_stream).await;
+    let mut here = durable(&forgetful).await;
+    let there = here.beside().await;
+    let session = Session::open(&here).await;
+    forgetful.server.until("a GET", |log| gets(log) == 1).await;
+    let session = session.via(&there);
+    for id in 0..5 {
+        assert_eq!(call(&session, id, "t").await["result"], json!({}));
+    }
+    assert_eq!(gets(&forgetful.server.log()), 1, "somebody listens already");
+    here.crash().await;
+    // Whoever serves the session notices within a second.
+    let mut id = 100;
+    while gets(&forgetful.server.log()) < 2 {
+        id += 1;
+        assert_eq!(call(&session, id, "t").await["result"], json!({}));
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        assert!(id < 1000, "nobody took the place");
+    }
+    let log = forgetful.server.log();
+    assert!(log.iter().filter(|r| r.verb == "GET").all(|r| r.header("mcp-session-id") == Some("s1")));
+}
+
 #[tokio::test]
 async fn a_session_that_is_deleted_after_a_crash_is_deleted_at_the_server() {
     let forgetful = Forgetful::start("s", |_| None).await;
@@ -121,12 +147,12 @@ async fn a_session_that_ended_here_is_over_there() {
     .await;
     let here = durable(&forgetful).await;
     let there = here.beside().await;
-    let session = Session::open(&here).await;
-    assert_eq!(call(&session.via(&there), 1, "t").await["result"], json!({}));
-    forgetful.server.until("both streams", |log| gets(log) == 2).await;
+    let session = Session::open(&there).await;
+    assert_eq!(call(&session.via(&here), 1, "t").await["result"], json!({}));
+    forgetful.server.until("its stream", |log| gets(log) == 1).await;
     forgetful.forget();
-    assert_eq!(session.delete().send().await.status, 204);
-    forgetful.server.until("the other looks again", |log| gets(log) == 3).await;
+    assert_eq!(session.via(&here).delete().send().await.status, 204);
+    forgetful.server.until("the other looks again", |log| gets(log) == 2).await;
     // Long enough for it to be opened, if somebody were to.
     let other = Session::open(&there).await;
     assert_eq!(call(&other, 1, "t").await["result"], json!({}));
