@@ -95,7 +95,10 @@ async fn a_server_that_refuses_the_session_is_quoted_and_nothing_is_left() {
         match way {
             "an error" | "an error with a status" => assert_eq!(told["error"], error, "{way}"),
             "a status" => assert_eq!(reason(&told), ("unauthorized".to_owned(), false)),
-            "another version" => assert_eq!(reason(&told), ("no_common_version".to_owned(), false)),
+            "another version" => {
+                assert_eq!(told["error"]["code"], -32602, "{told}");
+                assert_eq!(told["error"]["data"], json!({"supported": ["1999-12-31"]}));
+            }
             _ => assert_eq!(reason(&told), ("bad_answer".to_owned(), false), "{way}"),
         }
         assert!(host.heard.is_silent(), "{way}");
