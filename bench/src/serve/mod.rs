@@ -112,7 +112,11 @@ fn on_runtime<T>(common: &Common, serve: impl AsyncFnOnce(TcpListener) -> T) -> 
 
 /// The line that whoever started this process waits for.
 fn announce(address: std::net::SocketAddr) -> std::io::Result<()> {
+    announce_at(address, "/mcp")
+}
+
+fn announce_at(address: std::net::SocketAddr, path: &str) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "listening on http://{address}/mcp")?;
+    writeln!(stdout, "listening on http://{address}{path}")?;
     stdout.flush()
 }

@@ -61,7 +61,7 @@ pub(super) fn exec(proxy: &Proxy) -> Result<(), Error> {
         Proxy::McpProxyPython(common) => (mcp_proxy_python(common, address)?, common),
         Proxy::Fastmcp(common) => (fastmcp(common, address)?, common),
     };
-    super::announce(address)?;
+    super::announce_at(address, if matches!(proxy, Proxy::McpProxyRust(_)) { "/" } else { "/mcp" })?;
     // Whatever it prints is not the line that is waited for.
     let failure = command
         .env("TOKIO_WORKER_THREADS", common.threads.to_string())
@@ -93,8 +93,7 @@ fn nginx(common: &Common, address: SocketAddr) -> Result<Command, Error> {
 worker_processes {threads};
 pid nginx.pid;
 error_log stderr error;
-worker_rlimit_nofile 65536;
-events {{ worker_connections 30000; }}
+events {{ worker_connections 10000; }}
 http {{
     access_log off;
     tcp_nodelay on;
@@ -132,7 +131,7 @@ http {{
 fn mcp_proxy_rust(common: &Common, address: SocketAddr) -> Result<Command, Error> {
     let text = format!(
         "[proxy]\nname = \"bench\"\nversion = \"1\"\n\n[proxy.listen]\nhost = \"{}\"\nport = {}\n\n\
-         [[backends]]\nname = \"fast\"\ntransport = \"http\"\nurl = \"{}\"\n",
+         [[backends]]\nname = \"fast\"\ntransport = \"http\"\nurl = \"{}\"\n\n[observability]\nlog_level = \"error\"\n",
         address.ip(),
         address.port(),
         common.upstream

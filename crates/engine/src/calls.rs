@@ -131,21 +131,50 @@ impl Drop for BegunCall {
     }
 }
 
+type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What is left of a call that was started. Dropped, it goes on in a task of its own.
+#[must_use = "dropped, it costs a task"]
+pub struct Unfinished(Option<(Arc<Engine>, Work)>);
+
+impl Unfinished {
+    /// Does what can be done now. Whoever polls it need not wait for it: the answer goes where answers go.
+    pub fn poll(&mut self, context: &mut Context<'_>) {
+        if let Some((_, work)) = &mut self.0
+            && work.as_mut().poll(context).is_ready()
+        {
+            self.0 = None;
+        }
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Some((engine, work)) = self.0.take() {
+            engine.spawn(work);
+        }
+    }
+}
+
+impl std::fmt::Debug for Unfinished {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Unfinished").field("is_over", &self.0.is_none()).finish()
+    }
+}
+
 impl Engine {
     /// Runs a call to its end, whatever happens to the connection. A backend that answers at once does so before
-    /// this returns, without a task of its own.
-    pub async fn run(&self, call: BegunCall, request: Incoming) {
-        let Some((call, counted)) = call.take() else { return };
+    /// this returns, without a task of its own; what is left of another can be driven by whoever waits for its answer.
+    pub async fn run(&self, call: BegunCall, request: Incoming) -> Unfinished {
+        let Some((call, counted)) = call.take() else { return Unfinished(None) };
         if call.running.cancel.is_cancelled() {
             // Answered, cancelled or lost before it was started: whoever did that has seen to its client.
-            return;
+            return Unfinished(None);
         }
-        let mut work: Pin<Box<dyn Future<Output = ()> + Send>> =
-            Box::pin(self.arc().run_to_end(call, request, counted));
-        let first = std::future::poll_fn(|context| Poll::Ready(work.as_mut().poll(context).is_ready())).await;
-        if !first {
-            self.spawn(work);
-        }
+        let work: Work = Box::pin(self.arc().run_to_end(call, request, counted));
+        let mut rest = Unfinished(Some((self.arc(), work)));
+        std::future::poll_fn(|context| Poll::Ready(rest.poll(context))).await;
+        rest
     }
 
     async fn run_to_end(self: Arc<Self>, call: CallHandle, request: Incoming, counted: Counted) {

@@ -36,7 +36,7 @@ mod tasks;
 
 pub use asks::AskHandle;
 pub use backend::{Backend, Denial, Incoming, Unwelcome, Welcome};
-pub use calls::{BegunCall, CallHandle};
+pub use calls::{BegunCall, CallHandle, Unfinished};
 pub use changes::{Change, ChangeFilter};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use cursor::{Cursor, CursorStatus, Event};

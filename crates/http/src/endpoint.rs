@@ -11,7 +11,7 @@ use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, COOKIE, HeaderNam
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
-use steadfast_engine::{Cursor, Engine, LiveSession, Principal, SessionId};
+use steadfast_engine::{Cursor, Engine, LiveSession, Principal, SessionId, Unfinished};
 use steadfast_wire::{Revision, headers, revision};
 
 use crate::body::ResponseBody;
@@ -100,15 +100,16 @@ impl Endpoint {
         Ok(self.engine.session(id, principal).await?)
     }
 
-    /// A response that writes a stream.
+    /// A response that writes a stream, which these calls feed.
     pub(crate) async fn stream(
         &self,
         cursor: Cursor,
         session: &LiveSession,
         fresh: bool,
+        calls: Vec<Unfinished>,
     ) -> Response<ResponseBody> {
         let mut body = SseBody::new(cursor, session.facts().revision, fresh, &self.config);
-        body.collect_ready().await;
+        body.collect(calls).await;
         let mut response = event_stream(ResponseBody::stream(body));
         echo_session(&mut response, session.id());
         response

@@ -32,6 +32,6 @@ impl Endpoint {
             None => None,
         };
         let cursor = self.engine.attach(&session, after).await?;
-        Ok(self.stream(cursor, &session, after.is_none()).await)
+        Ok(self.stream(cursor, &session, after.is_none(), Vec::new()).await)
     }
 }

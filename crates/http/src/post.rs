@@ -9,7 +9,7 @@ use http::{Response, StatusCode};
 use http_body::Body as HttpBody;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use steadfast_engine::backend::response as response_message;
-use steadfast_engine::{Cursor, Incoming, LiveSession, OpenError, Principal, Refusal};
+use steadfast_engine::{Cursor, Incoming, LiveSession, OpenError, Principal, Refusal, Unfinished};
 use steadfast_wire::envelope::{Body, Message, MessageKind};
 use steadfast_wire::{Revision, accept, params, stateless as envelope};
 
@@ -36,7 +36,7 @@ impl Endpoint {
         let bytes = self.collect(&parts, body).await?;
         match self.take(parts, &bytes, principal).await? {
             Taken::Answer(response) => Ok(response),
-            Taken::Calls { session, cursor, batch } => Ok(self.respond(&session, cursor, batch).await),
+            Taken::Calls { session, running, batch } => Ok(self.respond(&session, running, batch).await),
         }
     }
 
@@ -152,8 +152,8 @@ impl Endpoint {
         let requests = requests.iter().map(|request| post.incoming(request)).collect();
         // Whoever runs a single call gets the request's head for itself.
         drop(post);
-        let cursor = self.run(posted, requests).await;
-        Ok(Taken::Calls { session, cursor, batch })
+        let running = self.run(posted, requests).await;
+        Ok(Taken::Calls { session, running, batch })
     }
 
     /// Notifications and answers, in the order in which they came. Answers that nobody waits for keep none of the others
@@ -202,7 +202,7 @@ enum Taken {
     /// Calls that run. Their answers are to be read.
     Calls {
         session: Arc<LiveSession>,
-        cursor: Cursor,
+        running: (Cursor, Vec<Unfinished>),
         batch: bool,
     },
 }

@@ -1,9 +1,10 @@
 //! A stream as an HTTP body: a cursor, encoded as server-sent events.
 
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use steadfast_engine::{Cursor, CursorStatus, Event};
+use steadfast_engine::{Cursor, CursorStatus, Event, Unfinished};
 use steadfast_wire::sse::encode;
 use steadfast_wire::{Revision, rpc};
 use tokio::time::Instant;
@@ -14,6 +15,10 @@ use crate::silence::Silence;
 /// How much is taken in before the response starts. What is longer is read as the connection takes it, so that a
 /// client that reads nothing costs no more than this.
 const AT_ONCE: usize = 64 << 10;
+
+/// How long the head of a response waits for the first event, if a call is on its way. It is less than anybody notices, and
+/// more than most calls take; and an answer in one piece takes one write instead of two.
+const A_MOMENT: Duration = Duration::from_millis(10);
 
 /// Writes one stream from a position on. What is complete when the response starts goes out as one piece with a
 /// known length; the rest as it comes.
@@ -49,17 +54,32 @@ impl SseBody {
         }
     }
 
-    /// Takes in what is there already, so that a finished call is answered in one piece.
-    pub(crate) async fn collect_ready(&mut self) {
-        std::future::poll_fn(|context| {
-            while !self.ended && self.ready.len() < AT_ONCE && self.poll_cursor(context).is_ready() {}
-            Poll::Ready(())
-        })
-        .await;
+    /// Takes in what is there, and waits a moment for it: a call that is done by then is answered in one piece, and needs no
+    /// task of its own. What is not done goes on without us.
+    pub(crate) async fn collect(&mut self, mut calls: Vec<Unfinished>) {
+        let is_there =
+            std::future::poll_fn(|context| Poll::Ready(self.poll_first(&mut calls, context).is_ready()))
+                .await;
+        if !is_there && !calls.is_empty() {
+            let first = std::future::poll_fn(|context| self.poll_first(&mut calls, context));
+            // If it takes longer, nothing is lost: the stream goes on.
+            let _ = tokio::time::timeout(A_MOMENT, first).await;
+        }
+        drop(calls);
         if self.ready.is_empty() && !self.ended {
             // Some proxies hold the response head back until the first byte of the body.
             encode::comment(&mut self.ready, "open");
         }
+    }
+
+    /// Ready when there is something to send, or nothing more will be.
+    fn poll_first(&mut self, calls: &mut [Unfinished], context: &mut Context<'_>) -> Poll<()> {
+        calls.iter_mut().for_each(|call| call.poll(context));
+        let mut poll = Poll::Pending;
+        while !self.ended && self.ready.len() < AT_ONCE && self.poll_cursor(context).is_ready() {
+            poll = Poll::Ready(());
+        }
+        if self.ended { Poll::Ready(()) } else { poll }
     }
 
     pub(crate) fn is_written(&self) -> bool {

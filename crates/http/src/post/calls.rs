@@ -5,7 +5,7 @@ use std::task::Poll;
 
 use bytes::{Bytes, BytesMut};
 use http::{Response, StatusCode};
-use steadfast_engine::{Cursor, CursorStatus, Event, Incoming, LiveSession, Posted, Refusal};
+use steadfast_engine::{Cursor, CursorStatus, Event, Incoming, LiveSession, Posted, Refusal, Unfinished};
 use steadfast_wire::Message;
 use steadfast_wire::rpc::ErrorObject;
 
@@ -22,25 +22,29 @@ impl Endpoint {
         self.engine.begin(session, ids, answer_only).await
     }
 
-    /// Starts the calls. What is given back reads their answers.
-    pub(super) async fn run(&self, posted: Posted, requests: Vec<Incoming>) -> Cursor {
+    /// Starts the calls. What is given back reads their answers, and what is left of them.
+    pub(super) async fn run(&self, posted: Posted, requests: Vec<Incoming>) -> (Cursor, Vec<Unfinished>) {
+        let mut rest = Vec::new();
         for (call, request) in posted.calls.into_iter().zip(requests) {
-            self.engine.run(call, request).await;
+            rest.push(self.engine.run(call, request).await);
         }
-        posted.cursor
+        (posted.cursor, rest)
     }
 
     /// Answers the POST.
     pub(super) async fn respond(
         &self,
         session: &LiveSession,
-        cursor: Cursor,
+        (cursor, calls): (Cursor, Vec<Unfinished>),
         batch: bool,
     ) -> Response<ResponseBody> {
+        if self.config.response == ResponseMode::Stream {
+            return self.stream(cursor, session, true, calls).await;
+        }
+        drop(calls);
         match self.config.response {
-            ResponseMode::Stream => self.stream(cursor, session, true).await,
             ResponseMode::Json => self.plain(cursor, session, batch).await,
-            ResponseMode::Adaptive => self.adaptive(cursor, session, batch).await,
+            ResponseMode::Stream | ResponseMode::Adaptive => self.adaptive(cursor, session, batch).await,
         }
     }
 
@@ -102,7 +106,7 @@ impl Endpoint {
             return response;
         }
         cursor.rewind();
-        self.stream(cursor, session, true).await
+        self.stream(cursor, session, true, Vec::new()).await
     }
 }
 
