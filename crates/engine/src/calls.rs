@@ -173,7 +173,11 @@ impl Engine {
         }
         let work: Work = Box::pin(self.arc().run_to_end(call, request, counted));
         let mut rest = Unfinished(Some((self.arc(), work)));
-        std::future::poll_fn(|context| Poll::Ready(rest.poll(context))).await;
+        std::future::poll_fn(|context| {
+            rest.poll(context);
+            Poll::Ready(())
+        })
+        .await;
         rest
     }
 
