@@ -42,7 +42,7 @@ fn a_wrong_command_says_what_is_wrong() {
     check(
         &["serve", "--upstream", "nowhere"],
         2,
-        "error: --upstream: endpoint[0].upstream[0]: \"nowhere\" is not the address of a server\n  try: http://HOST:PORT/PATH\n",
+        "error: --upstream: endpoint[0].upstream[0]: \"nowhere\" is not the address of a server\n  try: http://HOST:PORT/PATH, or https://HOST/PATH\n",
     );
     check(
         &["serve", "--demo", "--store", "memory:", "--listen", "192.0.2.1:1"],

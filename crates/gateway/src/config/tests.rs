@@ -5,6 +5,7 @@ mod pages;
 
 use std::path::Path;
 
+use steadfast_client::transport::{Tls, TlsError};
 use steadfast_upstream::{Credential, Server};
 
 use super::*;
@@ -21,6 +22,10 @@ fn read(text: &str, variables: &[(&str, &str)], flags: &[Override]) -> Result<Pl
         variables: variables.collect(),
         read: &file,
         is_folder: &|path| path == Path::new("/folder"),
+        tls: &|files| match &files.ca {
+            Some(file) => Err(TlsError::NoCertificate(file.clone())),
+            None => Ok(Tls::public()),
+        },
     };
     load(&Source { name: "f.toml".into(), text: text.into() }, flags, &world)
 }
@@ -209,7 +214,7 @@ fn a_variable_or_a_flag_is_blamed_by_its_name() {
     assert_eq!(
         found,
         [
-            "--upstream: endpoint[0].upstream[0]: \"nonsense\" is not the address of a server\n  try: http://HOST:PORT/PATH"
+            "--upstream: endpoint[0].upstream[0]: \"nonsense\" is not the address of a server\n  try: http://HOST:PORT/PATH, or https://HOST/PATH"
         ]
     );
 }
