@@ -75,3 +75,12 @@ fn the_schema_is_one() {
     let schema: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(schema["properties"]["listen"]["default"], "127.0.0.1:7411");
 }
+
+#[test]
+fn tokens_need_a_file() {
+    check(
+        &["serve", "--demo", "--auth", "jwt"],
+        2,
+        "error: --demo: endpoint[0].jwt.resource: it is not said what tokens have to be for\n  try: --config FILE, in which [endpoint.jwt] has resource = ",
+    );
+}

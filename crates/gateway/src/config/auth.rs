@@ -35,7 +35,7 @@ pub(crate) struct Jwt {
     pub(crate) audience: OneOrMany,
     /// How tokens may be signed.
     pub(crate) algorithms: Vec<String>,
-    /// What every token needs. Without one of these a request is refused with 403.
+    /// What every token needs. A request whose token lacks one is refused with 403.
     pub(crate) scopes: Vec<String>,
     /// Where clients are sent for a token. To the issuer unless set.
     pub(crate) authorization_servers: Vec<String>,

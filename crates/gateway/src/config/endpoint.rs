@@ -42,7 +42,8 @@ pub(crate) struct Endpoint {
     pub(crate) client_certificate: Option<String>,
     /// A PEM file with the private key of that certificate.
     pub(crate) client_key: Option<String>,
-    /// How clients prove who they are.
+    /// How clients prove who they are: `"none"`; `"forward"`, where the server decides; or `"jwt"`, with access tokens that are verified
+    /// here (see `jwt`).
     pub(crate) auth: Auth,
     /// Which access tokens are good, with `auth = "jwt"`.
     pub(crate) jwt: Jwt,

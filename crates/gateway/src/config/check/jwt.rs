@@ -109,9 +109,9 @@ impl Checks<'_> {
     fn jwt_fault(&mut self, key: &str, what: impl Into<String>, remedy: &str) {
         let is_by_flag = matches!(self.written.place(key), Place::Named(name) if name.starts_with("--"));
         let remedy = if is_by_flag {
-            format!("--config FILE with a table [endpoint.jwt], which has {remedy}")
+            format!("--config FILE, in which [endpoint.jwt] has {remedy}")
         } else {
-            format!("{remedy} in [endpoint.jwt]")
+            format!("[endpoint.jwt] with {remedy}")
         };
         self.fault(key, what, remedy);
     }
