@@ -67,7 +67,11 @@ fn a_private_authority_is_believed_if_the_operator_says_so() {
     let told = messages(&gateway.post(Some(&session), &note("x")).read_to_end());
     assert!(told.last().unwrap()["result"].to_string().contains("You have 1 note(s)."), "{told:?}");
 
-    let by_flag = Server::serve(&["--upstream", &url, "--listen", "127.0.0.1:0", "--store", "memory:"]);
+    let by_flag = Server::serve_logged(
+        &["--upstream", &url, "--listen", "127.0.0.1:0", "--store", "memory:"],
+        &one.path().join("log"),
+        &[("STEADFAST__DEFAULTS__PATIENCE", "10ms")],
+    );
     let refused = initialize(&by_flag);
     assert!(!refused.contains("mcp-session-id"), "browsers do not know this authority: {refused}");
 }

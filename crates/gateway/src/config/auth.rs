@@ -97,6 +97,14 @@ impl Default for Jwt {
 }
 
 impl Jwt {
+    /// Whether keys come from the same place in the same way.
+    pub(crate) fn has_keys_of(&self, other: &Self) -> bool {
+        let how = |jwt: &Self| {
+            (jwt.keys_fresh, jwt.keys_stale, jwt.keys_pause, jwt.keys_timeout, jwt.keys_max_bytes)
+        };
+        (&self.keys, &self.keys_ca, how(self)) == (&other.keys, &other.keys_ca, how(other))
+    }
+
     /// All but what needs a look at what is written: who, where and for whom.
     pub(crate) fn apply(&self, plain: &mut auth::Settings) {
         use super::setting::Setting as _;

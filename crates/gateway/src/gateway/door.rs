@@ -17,24 +17,36 @@ pub(crate) struct Door {
     pub(crate) principal: PrincipalOf,
     /// Where clients get what they have to show, if they are asked for it here.
     pub(crate) metadata: Option<Metadata>,
+    /// Whoever verifies it, if somebody does here.
+    pub(super) jwt: Option<Jwt>,
 }
 
 impl Door {
-    pub(crate) async fn open(plan: &AuthPlan, namespace: &Namespace) -> Result<Self, StartError> {
+    /// With the keys of the one before, if there are any that hold.
+    pub(crate) async fn open(
+        plan: &AuthPlan,
+        namespace: &Namespace,
+        before: Option<&Jwt>,
+    ) -> Result<Self, StartError> {
         let namespace = namespace.clone();
         Ok(match plan {
             AuthPlan::None => {
                 let everybody = namespace.principal("");
                 let principal = Arc::new(move |_: &Parts| Ok::<_, Denied>(everybody.clone()));
-                Self { principal, metadata: None }
+                Self { principal, metadata: None, jwt: None }
             }
             AuthPlan::Forward => {
-                Self { principal: Arc::new(Here { namespace, who: Forward }), metadata: None }
+                let principal = Arc::new(Here { namespace, who: Forward });
+                Self { principal, metadata: None, jwt: None }
             }
             AuthPlan::Jwt(settings) => {
-                let who = Jwt::start(settings.as_ref().clone(), Arc::new(SystemClock)).await?;
-                let metadata = Some(who.metadata());
-                Self { principal: Arc::new(Here { namespace, who }), metadata }
+                let settings = settings.as_ref().clone();
+                let who = match before {
+                    Some(before) => before.with(settings)?,
+                    None => Jwt::start(settings, Arc::new(SystemClock)).await?,
+                };
+                let (metadata, jwt) = (Some(who.metadata()), Some(who.clone()));
+                Self { principal: Arc::new(Here { namespace, who }), metadata, jwt }
             }
         })
     }

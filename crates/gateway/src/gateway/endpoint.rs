@@ -50,7 +50,7 @@ impl Running {
             metrics.map(|metrics| HttpMeter::new(Arc::clone(metrics), &plan.path)).unwrap_or_default();
         let store = hub.view(namespace.clone());
         let plan = plan.clone();
-        let door = Door::open(&plan.auth, &namespace).await.map_err(EndpointError::Auth)?;
+        let door = Door::open(&plan.auth, &namespace, None).await.map_err(EndpointError::Auth)?;
         let config = match &plan.behind {
             Behind::Demo => {
                 let engine = demo(&plan, store).await?;
@@ -71,7 +71,7 @@ impl Running {
     }
 
     pub(crate) fn mounted(&self) -> Mounted {
-        let Door { principal, metadata } = self.door.clone();
+        let Door { principal, metadata, .. } = self.door.clone();
         let service = Endpoint::new(Arc::clone(&self.engine), Config { principal, ..self.plan.http() });
         Mounted { service, metadata, meter: self.meter.clone(), upstream: self.backend.clone() }
     }
@@ -109,7 +109,10 @@ impl Running {
 
     /// As the endpoint would ask for what is new.
     pub(crate) async fn new_door(&self, plan: &EndpointPlan) -> Result<Door, EndpointError> {
-        Door::open(&plan.auth, &self.namespace).await.map_err(EndpointError::Auth)
+        let has_keys =
+            self.plan.written.jwt.has_keys_of(&plan.written.jwt) && self.plan.auth_files == plan.auth_files;
+        let before = self.door.jwt.as_ref().filter(|_| has_keys);
+        Door::open(&plan.auth, &self.namespace, before).await.map_err(EndpointError::Auth)
     }
 
     /// Whether the server behind it, and how it is treated, are the same.
