@@ -316,3 +316,21 @@ fn keys_in_a_file_are_followed() {
     eventually("the new key holds", || answer(&new) == "200");
     assert_eq!(answer(&old), "401", "a key that was taken back is good for nothing");
 }
+
+#[test]
+fn the_same_subject_at_another_endpoint_is_somebody_else() {
+    let signer = Signer::new("k");
+    let publisher = Publisher::start(Some(&signer));
+    let other = endpoint("path = \"/other\"\ndemo = true", &publisher, "audience = \"all\"")
+        .replace(RESOURCE, "http://localhost:7411/other");
+    let scene = Scene::start(&(endpoint("demo = true", &publisher, "audience = \"all\"") + &other));
+    let token = signer.token(&claims(&json!({"aud": "all"})));
+    let session = open(scene.at(), &token);
+    assert_eq!(status(&call(scene.server.at("/other"), &session, &token)), "404");
+    assert_eq!(status(&call(scene.at(), &session, &token)), "200");
+    let (one, two) = (
+        get(scene.server.address(), METADATA),
+        get(scene.server.address(), &METADATA.replace("/mcp", "/other")),
+    );
+    assert!(one.contains(RESOURCE) && two.contains("http://localhost:7411/other"), "{one} {two}");
+}

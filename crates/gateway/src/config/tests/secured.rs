@@ -179,3 +179,14 @@ fn servers_over_tls() {
     let plan = read(&both, &[], &[]).expect("a plan");
     assert_eq!(plan.files().count(), 2, "they are followed");
 }
+
+/// Or its sessions would be opened anew whenever a scope changes.
+#[test]
+fn what_is_asked_of_clients_is_nothing_to_the_server() {
+    let server =
+        |text: &str| read(&format!("{UPSTREAM}{text}"), &[], &[]).unwrap().endpoints[0].written.server_part();
+    let none = server("");
+    assert!(none == server(JWT) && none == server(&format!("{JWT}scopes = [\"use\"]")));
+    assert!(none != server("auth = \"forward\""), "it gets something else then");
+    assert!(none != server("timeouts.control = \"1s\""));
+}
