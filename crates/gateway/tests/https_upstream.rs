@@ -3,15 +3,23 @@
 
 mod support;
 
+use std::io::Read as _;
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 use serde_json::json;
 use support::{Server, eventually, messages, note};
 
-/// An authority of its own, and a server with a certificate of it. The authority is in `ca.pem`.
-fn secured(directory: &Path) -> Server {
+/// An authority of its own in `ca.pem`, and a certificate of it.
+fn certify(directory: &Path) {
     let (ca_key, key) = (KeyPair::generate().expect("a key"), KeyPair::generate().expect("a key"));
     let mut ca = CertificateParams::default();
     ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -23,6 +31,12 @@ fn secured(directory: &Path) -> Server {
     std::fs::write(at("ca.pem"), root.pem()).expect("a file");
     std::fs::write(at("cert.pem"), server.pem()).expect("a file");
     std::fs::write(at("key.pem"), key.serialize_pem()).expect("a file");
+}
+
+/// A server with such a certificate.
+fn secured(directory: &Path) -> Server {
+    certify(directory);
+    let at = |name: &str| directory.join(name);
     let text = format!(
         "listen = \"127.0.0.1:0\"\nstore = \"memory:\"\n[tls]\ncertificate = \"{}\"\nkey = \"{}\"\n[[endpoint]]\ndemo = true\n",
         at("cert.pem").display(),
@@ -74,4 +88,49 @@ fn a_private_authority_is_believed_if_the_operator_says_so() {
     );
     let refused = initialize(&by_flag);
     assert!(!refused.contains("mcp-session-id"), "browsers do not know this authority: {refused}");
+}
+
+#[test]
+fn a_server_that_asks_for_a_certificate_is_shown_it() {
+    let directory = tempfile::tempdir().unwrap();
+    certify(directory.path());
+    let at = |name: &str| directory.path().join(name);
+    let certificate = CertificateDer::from_pem_file(at("cert.pem")).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(at("ca.pem")).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let asking =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build().unwrap();
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_client_cert_verifier(asking)
+        .with_single_cert(vec![certificate.clone()], PrivateKeyDer::from_pem_file(at("key.pem")).unwrap())
+        .unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (tell, shown) = mpsc::channel();
+    std::thread::spawn(move || {
+        for socket in listener.incoming().map_while(Result::ok) {
+            let mut stream =
+                StreamOwned::new(ServerConnection::new(Arc::new(config.clone())).unwrap(), socket);
+            // A request after the handshake, or the end of it.
+            let _ = stream.read(&mut [0; 1024]);
+            let _ = tell.send(stream.conn.peer_certificates().map(|list| list[0].clone().into_owned()));
+        }
+    });
+    let file = at("gateway.toml");
+    let path = |name: &str| at(name).display().to_string();
+    let text = format!(
+        "listen = \"127.0.0.1:0\"\nstore = \"memory:\"\n[[endpoint]]\nupstream = \"https://{address}/mcp\"\nca = \"{}\"\n\
+         client_certificate = \"{}\"\nclient_key = \"{}\"\npatience = \"10ms\"\n",
+        path("ca.pem"),
+        path("cert.pem"),
+        path("key.pem")
+    );
+    std::fs::write(&file, text).unwrap();
+    let gateway = Server::serve(&["--config", file.to_str().unwrap()]);
+    initialize(&gateway);
+    let shown = shown.recv_timeout(Duration::from_secs(20)).expect("the server was reached");
+    assert_eq!(shown, Some(certificate));
 }
