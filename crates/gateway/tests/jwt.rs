@@ -9,7 +9,6 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
 
 use serde_json::{Value, json};
 use signer::Signer;
@@ -19,6 +18,8 @@ use tempfile::TempDir;
 const ISSUER: &str = "https://id.example.com";
 /// The port is nobody's: tokens are for what clients call it.
 const RESOURCE: &str = "http://localhost:7411/mcp";
+/// The binary goes by the real clock.
+const IN_2096: u64 = 4_000_000_000;
 const METADATA: &str = "/.well-known/oauth-protected-resource/mcp";
 
 /// Publishes keys; hangs up while there are none.
@@ -128,9 +129,8 @@ fn endpoint(behind: &str, publisher: &Publisher, more: &str) -> String {
 
 /// The claims of a good token, with this changed.
 fn claims(change: &Value) -> Value {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a clock").as_secs();
     let mut claims =
-        json!({"iss": ISSUER, "aud": RESOURCE, "sub": "alice", "scope": "mcp:use", "exp": now + 600});
+        json!({"iss": ISSUER, "aud": RESOURCE, "sub": "alice", "scope": "mcp:use", "exp": IN_2096});
     for (name, value) in change.as_object().expect("an object") {
         claims[name] = value.clone();
     }
