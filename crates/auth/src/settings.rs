@@ -1,12 +1,13 @@
 //! What the verification of tokens can be told.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::Uri;
 use steadfast_client::transport::Tls;
 
 use crate::algorithm::Algorithm;
+use crate::jwks::{KeySet, KeySetError};
 
 /// Which tokens are good here, and every bound.
 #[derive(Clone, Debug)]
@@ -98,6 +99,15 @@ pub enum Keys {
     Url(Uri),
     /// Read again as often as an address would be.
     File(PathBuf),
+}
+
+impl Keys {
+    /// Whether this is what a file of keys has to have in it.
+    pub fn check_file(file: &Path, text: &str) -> Result<(), StartError> {
+        let unusable =
+            |error: KeySetError| StartError::KeysFile { file: file.into(), why: error.to_string() };
+        KeySet::parse(text.as_bytes()).map(drop).map_err(unusable)
+    }
 }
 
 /// What makes a principal.

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use steadfast_auth as auth;
 
+use super::setting::Setting as _;
 use super::values::{OneOrMany, Size, Time};
 
 /// How clients prove who they are.
@@ -107,7 +108,6 @@ impl Jwt {
 
     /// All but what needs a look at what is written: who, where and for whom.
     pub(crate) fn apply(&self, plain: &mut auth::Settings) {
-        use super::setting::Setting as _;
         plain.audiences = self.audience.all().to_vec();
         plain.scopes.clone_from(&self.scopes);
         plain.authorization_servers.clone_from(&self.authorization_servers);

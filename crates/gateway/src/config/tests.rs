@@ -14,9 +14,13 @@ use super::*;
 
 const UPSTREAM: &str = "[[endpoint]]\nupstream = \"http://127.0.0.1:8000/mcp\"\n";
 
+const KEYS: &str =
+    r#"{"keys":[{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#;
+
 fn read(text: &str, variables: &[(&str, &str)], flags: &[Override]) -> Result<Plan, Vec<Fault>> {
     let file = |path: &Path| match path.to_str() {
         Some("/secret") => Ok("from a file\n".to_owned()),
+        Some("/keys") => Ok(KEYS.to_owned()),
         _ => Err(std::io::ErrorKind::NotFound.into()),
     };
     let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));

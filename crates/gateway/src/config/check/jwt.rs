@@ -78,7 +78,10 @@ impl Checks<'_> {
             return Keys::File(PathBuf::new());
         };
         if !text.contains("://") {
-            named.extend(self.named(&key, text, KEYS));
+            let read = self.named(&key, text, KEYS, named);
+            if let Some(Err(error)) = read.map(|read| Keys::check_file(text.as_ref(), &read)) {
+                self.fault(&key, error.to_string(), KEYS);
+            }
             return Keys::File(text.into());
         }
         match text.parse::<Uri>() {

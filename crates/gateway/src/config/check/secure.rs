@@ -34,11 +34,10 @@ impl Checks<'_> {
         if files == TlsFiles::default() {
             return (Tls::public(), named);
         }
-        let (ca, own, own_key) = (key("ca"), key("client_certificate"), key("client_key"));
-        let keys = [(&ca, &written.ca), (&own, certificate), (&own_key, secret)];
-        let keys: Vec<_> =
-            keys.into_iter().filter_map(|(key, file)| Some((key.as_str(), file.as_ref()?))).collect();
-        let keys: Vec<_> = keys.iter().map(|(key, file)| (*key, file.as_str())).collect();
+        let keys =
+            [(key("ca"), &written.ca), (key("client_certificate"), certificate), (key("client_key"), secret)];
+        let keys: Vec<(&str, &str)> =
+            keys.iter().filter_map(|(key, file)| Some((key.as_str(), file.as_deref()?))).collect();
         let tls = self.secured(&keys, &files, &mut named);
         (tls, named)
     }
@@ -47,7 +46,7 @@ impl Checks<'_> {
     pub(super) fn secured(&mut self, keys: &[(&str, &str)], files: &TlsFiles, named: &mut Named) -> Tls {
         let noted = self.faults.len();
         for (key, file) in keys {
-            named.extend(self.named(key, file, PEM));
+            self.named(key, file, PEM, named);
         }
         if self.faults.len() > noted {
             return Tls::public();
@@ -66,10 +65,13 @@ impl Checks<'_> {
         }
     }
 
-    /// A file that is there, and what is in it.
-    pub(super) fn named(&mut self, key: &str, file: &str, remedy: &str) -> Option<(PathBuf, [u8; 32])> {
+    /// What is in a file that is followed from now on.
+    pub(super) fn named(&mut self, key: &str, file: &str, remedy: &str, named: &mut Named) -> Option<String> {
         match (self.world.read)(file.as_ref()) {
-            Ok(text) => Some((file.into(), Sha256::digest(text.as_bytes()).into())),
+            Ok(text) => {
+                named.push((file.into(), Sha256::digest(text.as_bytes()).into()));
+                Some(text)
+            }
             Err(error) => {
                 self.fault(key, format!("{file} cannot be read: {error}"), remedy);
                 None

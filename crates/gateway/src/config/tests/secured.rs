@@ -35,8 +35,8 @@ fn everything_that_is_said_of_tokens_is_heard() {
     let keys = found.fetching;
     assert_eq!([keys.fresh, keys.stale, keys.pause, keys.timeout].map(|time| time.as_secs()), [2, 3, 4, 6]);
     assert_eq!(keys.max_bytes, 7);
-    let file = format!("{UPSTREAM}{}", JWT.replace("https://id.example.com/keys", "/secret"));
-    assert_eq!(settings(&file).keys, Keys::File("/secret".into()));
+    let file = format!("{UPSTREAM}{}", JWT.replace("https://id.example.com/keys", "/keys"));
+    assert_eq!(settings(&file).keys, Keys::File("/keys".into()));
 }
 
 #[test]
@@ -73,6 +73,12 @@ fn tokens_that_cannot_be_verified_are_faults() {
     jwt(
         "keys = \"/nowhere\"",
         &["f.toml:7:8: endpoint[0].jwt.keys: /nowhere cannot be read: entity not found"],
+    );
+    jwt(
+        "keys = \"/secret\"",
+        &[
+            "f.toml:7:8: endpoint[0].jwt.keys: the keys in /secret cannot be used: it is not a JSON Web Key Set",
+        ],
     );
     jwt("issuer = \"\"", &["f.toml:7:10: endpoint[0].jwt.issuer: the issuer has no name"]);
     jwt(
