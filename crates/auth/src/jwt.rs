@@ -42,8 +42,19 @@ impl Jwt {
                 .await
                 .map_err(|error| StartError::KeysFile { file: file.clone(), why: error.to_string() })?,
         }
+        Ok(Self::of(settings, keyring, clock))
+    }
+
+    /// Other settings with the keys that are here, from where they come now: whoever changes a scope does not depend on whether keys
+    /// can be had at that moment.
+    pub fn with(&self, settings: Settings) -> Result<Self, StartError> {
+        settings.check()?;
+        Ok(Self::of(settings, Arc::clone(&self.0.keyring), Arc::clone(&self.0.clock)))
+    }
+
+    fn of(settings: Settings, keyring: Arc<Keyring>, clock: Arc<dyn Clock>) -> Self {
         let challenge = Challenge::new(metadata::url(&settings.resource), &settings.scopes);
-        Ok(Self(Arc::new(Verifier { settings, challenge, keyring, clock })))
+        Self(Arc::new(Verifier { settings, challenge, keyring, clock }))
     }
 
     /// What clients may know before they have a token.

@@ -1,12 +1,13 @@
 //! What the verification of tokens can be told.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::Uri;
 use steadfast_client::transport::Tls;
 
 use crate::algorithm::Algorithm;
+use crate::jwks::{KeySet, KeySetError};
 
 /// Which tokens are good here, and every bound.
 #[derive(Clone, Debug)]
@@ -62,27 +63,32 @@ impl Settings {
         }
     }
 
-    pub(crate) fn check(&self) -> Result<(), StartError> {
+    /// Everything that cannot be meant, as far as that can be told without a look at keys.
+    pub fn faults(&self) -> Vec<StartError> {
+        let mut faults = Vec::new();
         let resource = &self.resource;
         let has_place = resource.authority().is_some() && resource.query().is_none();
         if !has_place || !(is_secure(resource) || is_loopback(resource)) {
-            return Err(StartError::Resource(resource.to_string()));
+            faults.push(StartError::Resource(resource.to_string()));
         }
         if self.issuer.is_empty() {
-            return Err(StartError::Issuer);
+            faults.push(StartError::Issuer);
         }
         if self.algorithms.is_empty() {
-            return Err(StartError::Algorithms);
+            faults.push(StartError::Algorithms);
         }
-        if let Some(bad) = self.scopes.iter().find(|scope| !is_scope(scope)) {
-            return Err(StartError::Scope(bad.clone()));
+        let bad = self.scopes.iter().filter(|scope| !is_scope(scope));
+        faults.extend(bad.map(|scope| StartError::Scope(scope.clone())));
+        if let Keys::Url(url) = &self.keys
+            && !(is_secure(url) || is_loopback(url))
+        {
+            faults.push(StartError::KeysUrl(url.to_string()));
         }
-        match &self.keys {
-            Keys::Url(url) if !(is_secure(url) || is_loopback(url)) => {
-                Err(StartError::KeysUrl(url.to_string()))
-            }
-            Keys::Url(_) | Keys::File(_) => Ok(()),
-        }
+        faults
+    }
+
+    pub(crate) fn check(&self) -> Result<(), StartError> {
+        self.faults().into_iter().next().map_or(Ok(()), Err)
     }
 }
 
@@ -93,6 +99,15 @@ pub enum Keys {
     Url(Uri),
     /// Read again as often as an address would be.
     File(PathBuf),
+}
+
+impl Keys {
+    /// Whether this is what a file of keys has to have in it.
+    pub fn check_file(file: &Path, text: &str) -> Result<(), StartError> {
+        let unusable =
+            |error: KeySetError| StartError::KeysFile { file: file.into(), why: error.to_string() };
+        KeySet::parse(text.as_bytes()).map(drop).map_err(unusable)
+    }
 }
 
 /// What makes a principal.

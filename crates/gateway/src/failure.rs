@@ -89,6 +89,9 @@ impl Failure {
                 format!("the endpoint {path} cannot be served: {error}"),
                 "another `upstream` or `stdio`".into(),
             ),
+            Self::Endpoint(StartError { path, error: EndpointError::Auth(error) }) => {
+                (format!("the endpoint {path} cannot be served: {error}"), "another [endpoint.jwt]".into())
+            }
             Self::Endpoint(StartError { path, error: EndpointError::Store(error) }) => (
                 format!("the endpoint {path} cannot be served: {error}"),
                 "another place: --store sqlite:PATH, or --store memory:".into(),

@@ -67,8 +67,7 @@ impl Followed {
         self.seen.push(Mark { path: self.file.clone(), digest: text.map(digest) });
         let plan = config::load(&source?, &self.flags, &world::world()).map_err(Failure::Config)?;
         self.seen.retain(|mark| mark.path == self.file);
-        let named = plan.tls.iter().flat_map(|tls| &tls.files);
-        self.seen.extend(named.map(|path| Mark::of(path)));
+        self.seen.extend(plan.files().map(|path| Mark::of(path)));
         Ok(plan)
     }
 

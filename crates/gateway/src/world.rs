@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use steadfast_client::transport::Tls;
+
 use crate::config::{Source, World};
 use crate::failure::Failure;
 
@@ -19,7 +21,7 @@ pub(crate) fn world() -> World<'static> {
     // What is not text is nobody's setting.
     let texts = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    World { variables: texts.collect(), read: &read, is_folder: &Path::is_dir }
+    World { variables: texts.collect(), read: &read, is_folder: &Path::is_dir, tls: &Tls::load }
 }
 
 pub(crate) fn read(path: &Path) -> std::io::Result<String> {

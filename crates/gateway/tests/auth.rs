@@ -89,3 +89,18 @@ fn a_session_belongs_to_the_credentials_that_opened_it() {
     assert_eq!(status("Authorization: Bearer mine \r\n"), "200", "spaces around a value are no part of it");
     assert_eq!(status("Authorization: bearer mine\r\n"), "404");
 }
+
+/// Its clients have to know what it wants.
+#[test]
+fn a_server_that_protects_itself_is_heard() {
+    let server = Closed::start();
+    let gateway = in_front_of(server.address, &["--auth", "forward"]);
+    for sent in ["", "Authorization: Bearer s3cret\r\n"] {
+        let reply = initialize(gateway.at("/mcp"), sent);
+        assert!(reply.starts_with("HTTP/1.1 401 "), "{reply}");
+        assert!(reply.contains("\r\nwww-authenticate: Bearer realm=\"there\"\r\n"), "{reply}");
+    }
+    let gateway = in_front_of(server.address, &["--auth", "none"]);
+    let reply = initialize(gateway.at("/mcp"), "");
+    assert!(!reply.contains("www-authenticate"), "it is the gateway that is not let in: {reply}");
+}

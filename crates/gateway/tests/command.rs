@@ -42,7 +42,7 @@ fn a_wrong_command_says_what_is_wrong() {
     check(
         &["serve", "--upstream", "nowhere"],
         2,
-        "error: --upstream: endpoint[0].upstream[0]: \"nowhere\" is not the address of a server\n  try: http://HOST:PORT/PATH\n",
+        "error: --upstream: endpoint[0].upstream[0]: \"nowhere\" is not the address of a server\n  try: http://HOST:PORT/PATH, or https://HOST/PATH\n",
     );
     check(
         &["serve", "--demo", "--store", "memory:", "--listen", "192.0.2.1:1"],
@@ -74,4 +74,13 @@ fn the_schema_is_one() {
     let output = steadfast(&["config", "schema"]);
     let schema: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(schema["properties"]["listen"]["default"], "127.0.0.1:7411");
+}
+
+#[test]
+fn tokens_need_a_file() {
+    check(
+        &["serve", "--demo", "--auth", "jwt"],
+        2,
+        "error: --demo: endpoint[0].jwt.resource: it is not said what tokens have to be for\n  try: --config FILE, in which [endpoint.jwt] has resource = ",
+    );
 }

@@ -7,7 +7,8 @@ use std::fmt::Write as _;
 
 use support::{Server, countdown, eventually, get, note};
 
-const TOKEN: &str = "t0ken-of-a-client";
+/// It has three parts, so that a verifier reads on.
+const TOKEN: &str = "eyJhbGciOiJFZERTQSJ9.t0ken-of-a-client.AAAA";
 const KEY: &str = "k3y-of-the-gateway";
 const ENV: &str = "v4lue-for-a-program";
 
@@ -17,12 +18,18 @@ fn config(upstream: &str, more: &str) -> String {
         .expect("text");
     writeln!(text, "[[endpoint]]\npath = \"/own\"\nupstream = \"{upstream}\"").expect("text");
     writeln!(text, "headers = {{ Authorization = \"env:KEY\", X-Key = \"env:KEY\" }}").expect("text");
-    writeln!(text, "[[endpoint]]\npath = \"/program\"\nstdio = {{ command = \"no-such-program\", env = {{ A = \"env:VALUE\" }} }}").expect("text");
+    writeln!(text, "[[endpoint]]\npath = \"/program\"\nstdio = {{ command = \"no-such-program\", env = {{ A = \"env:VALUE\" }} }}\npatience = \"10ms\"").expect("text");
     writeln!(
         text,
         "[[endpoint]]\npath = \"/gone\"\nupstream = \"http://127.0.0.1:1/mcp\"\npatience = \"10ms\""
     )
     .expect("text");
+    writeln!(
+        text,
+        "[[endpoint]]\npath = \"/jwt\"\ndemo = true\nauth = \"jwt\"\n[endpoint.jwt]\nissuer = \"i\""
+    )
+    .expect("text");
+    writeln!(text, "resource = \"http://localhost/jwt\"\nkeys = \"http://127.0.0.1:1/keys\"").expect("text");
     text + more
 }
 
@@ -40,7 +47,7 @@ fn nothing_secret_is_told() {
 
     let credentials = format!("Authorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n");
     let mut sessions = Vec::new();
-    for path in ["/forward", "/own", "/program", "/gone"] {
+    for path in ["/forward", "/own", "/program", "/gone", "/jwt"] {
         let at = server.at(path);
         let opened = at.send("POST", None, &credentials, &initialize()).read_to_end();
         let Some(session) = opened.lines().find_map(|line| line.strip_prefix("mcp-session-id: ")) else {
@@ -72,7 +79,7 @@ fn nothing_secret_is_told() {
     assert!(log.contains("refused") && log.contains("TRACE"), "the log was kept");
     for (name, text) in [("the log", &log), ("metrics", &metrics), ("the banner", &banner)] {
         let ids = sessions.iter().flat_map(|id| [&id[..], &id[8..24]]);
-        for secret in ids.chain([TOKEN, KEY, ENV]) {
+        for secret in ids.chain(["t0ken-of-a-client", KEY, ENV]) {
             assert!(!text.contains(secret), "{secret} is in {name}: {}", around(text, secret));
         }
     }

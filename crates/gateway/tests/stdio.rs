@@ -80,3 +80,23 @@ fn a_changed_program_takes_over_sessions_and_its_predecessor_finishes_its_calls(
     eventually("the predecessor has ended", || !is_alive(&before["pid"]));
     assert!(is_alive(&after["pid"]));
 }
+
+#[test]
+fn a_program_may_take_its_time_to_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("steadfast.toml");
+    let program = format!("stdio = {{ command = \"python3\", args = [\"{PROGRAM}\", \"slow-start\"] }}");
+    let text = format!(
+        "listen = \"127.0.0.1:0\"\nstore = \"memory:\"\n[[endpoint]]\npath = \"/patient\"\n{program}\n\
+         [[endpoint]]\npath = \"/hasty\"\n{program}\ntimeouts.control = \"50ms\"\npatience = \"10ms\"\n"
+    );
+    std::fs::write(&file, text).unwrap();
+    let gateway = Server::serve(&["--config", file.to_str().unwrap()]);
+    let initialize = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"},
+    }});
+    let hasty = gateway.at("/hasty").post(None, &initialize).read_to_end();
+    assert!(hasty.contains("\"error\"") && !hasty.contains("mcp-session-id"), "{hasty}");
+    let patient = gateway.at("/patient");
+    assert!(result(patient, &patient.open_session(), "pid")["pid"].is_u64());
+}

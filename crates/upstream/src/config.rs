@@ -34,9 +34,11 @@ impl Config {
         Self::of(Server::Http { replicas, headers: HeaderMap::new() })
     }
 
-    /// Every default, for a server that is a program.
+    /// Every default, for a server that is a program. One that has to be downloaded first takes its time to start.
     pub fn stdio(program: Program) -> Self {
-        Self::of(Server::Stdio(Stdio::new(program)))
+        let mut config = Self::of(Server::Stdio(Stdio::new(program)));
+        config.timeouts.control = Duration::from_secs(120);
+        config
     }
 
     fn of(server: Server) -> Self {

@@ -15,6 +15,7 @@ use crate::config::Override;
 #[command(after_help = "\
 Examples:
   steadfast serve --upstream http://127.0.0.1:8000/mcp     in front of a server
+  steadfast serve --upstream https://mcp.example.com/mcp    the same, over TLS
   steadfast serve --upstream http://a:8000/mcp --upstream http://b:8000/mcp
                                                            in front of its replicas
   steadfast serve --stdio 'npx -y @modelcontextprotocol/server-everything stdio'
@@ -172,6 +173,8 @@ pub(crate) enum AuthFlag {
     None,
     /// The server decides: it gets each client's Authorization as it came
     Forward,
+    /// By access tokens, which are verified here. Which ones are good has to be said in a file: see --config
+    Jwt,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

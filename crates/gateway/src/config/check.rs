@@ -9,6 +9,7 @@ use steadfast_http::listen;
 use steadfast_http::listen::tls::{Identity, IdentityError};
 use tracing_subscriber::EnvFilter;
 
+use super::auth::{Auth, Jwt};
 use super::endpoint::AskOrder;
 use super::fault::{Fault, Place};
 use super::file::{File, Tls};
@@ -19,6 +20,8 @@ use super::tree::Tree;
 use super::values::Time;
 
 mod endpoint;
+mod jwt;
+mod secure;
 
 /// Where values were written, to say so.
 pub(crate) struct Written<'a> {
@@ -198,6 +201,26 @@ impl Checks<'_> {
         }
     }
 
+    /// An endpoint is at one address, and each address is one endpoint's.
+    fn resources(&mut self, file: &File) {
+        let mut seen = BTreeSet::new();
+        let asking = file.endpoint.iter().enumerate().filter(|(_, each)| each.auth == Auth::Jwt);
+        for (index, resource) in asking.filter_map(|(index, each)| Some((index, each.jwt.resource.as_ref()?)))
+        {
+            if !seen.insert(resource) {
+                let what = format!("another endpoint is {resource} already");
+                self.fault(
+                    format!("endpoint[{index}].jwt.resource"),
+                    what,
+                    "the address that its clients use",
+                );
+            }
+        }
+        if file.defaults.jwt != Jwt::default() && !file.endpoint.iter().any(|each| each.auth == Auth::Jwt) {
+            self.fault("defaults.jwt", "nobody asks for tokens", "auth = \"jwt\"");
+        }
+    }
+
     fn endpoints(&mut self, file: &File) -> Vec<EndpointPlan> {
         if file.endpoint.is_empty() {
             let remedy = "[[endpoint]] with upstream = \"http://127.0.0.1:8000/mcp\"";
@@ -211,8 +234,17 @@ impl Checks<'_> {
                 let what = format!("another endpoint is at {} already", endpoint.path);
                 self.fault(format!("{at}.path"), what, "a path of its own");
             }
+            if endpoint.auth != Auth::Jwt && endpoint.jwt != file.defaults.jwt {
+                let what = "nobody asks for tokens here";
+                self.fault(
+                    format!("{at}.jwt"),
+                    what,
+                    format!("auth = \"jwt\" in the endpoint {}", endpoint.path),
+                );
+            }
             plans.extend(self.endpoint(&at, endpoint));
         }
+        self.resources(file);
         plans
     }
 }

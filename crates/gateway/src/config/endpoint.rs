@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use steadfast_engine as engine;
 use steadfast_upstream as upstream;
 
-use super::auth::Auth;
+use super::auth::{Auth, Jwt};
 use super::setting::settings;
 use super::values::{Allowed, OneOrMany, Size, Time};
 
@@ -18,7 +18,7 @@ use super::values::{Allowed, OneOrMany, Size, Time};
 pub(crate) struct Endpoint {
     /// Where clients find it. Each endpoint has its own, and its own sessions.
     pub(crate) path: String,
-    /// The server's address, such as `http://127.0.0.1:8000/mcp`; or those of its replicas, as a list.
+    /// The server's address, such as `http://127.0.0.1:8000/mcp` or `https://mcp.example.com/mcp`; or those of its replicas, as a list.
     pub(crate) upstream: OneOrMany,
     /// The server as a program that speaks on its standard input and output.
     pub(crate) stdio: Option<Stdio>,
@@ -35,8 +35,18 @@ pub(crate) struct Endpoint {
     pub(crate) standalone: bool,
     /// How long a server that cannot be reached is waited for, and looked for elsewhere, before its callers are told.
     pub(crate) patience: Time,
-    /// How clients prove who they are.
+    /// A PEM file with the authorities to believe, and no others, at `https` addresses of the server. Those that browsers believe, unless
+    /// set.
+    pub(crate) ca: Option<String>,
+    /// A PEM file with the certificate that is shown to a server at an `https` address that asks for one.
+    pub(crate) client_certificate: Option<String>,
+    /// A PEM file with the private key of that certificate.
+    pub(crate) client_key: Option<String>,
+    /// How clients prove who they are: `"none"`; `"forward"`, where the server decides; or `"jwt"`, with access tokens that are verified
+    /// here (see `jwt`).
     pub(crate) auth: Auth,
+    /// Which access tokens are good, with `auth = "jwt"`.
+    pub(crate) jwt: Jwt,
     /// Sent to the server with every request. `"env:NAME"` is the value of a variable of the environment, `"file:PATH"` what is in a file.
     pub(crate) headers: BTreeMap<String, String>,
     /// Which `Host` values are served: `"loopback"`, `"any"` (behind a proxy that checks), or a list of names besides loopback ones.
@@ -74,7 +84,11 @@ impl Default for Endpoint {
             waiting: plain.calls.waiting,
             standalone: plain.standalone,
             patience: Time(plain.patience),
+            ca: None,
+            client_certificate: None,
+            client_key: None,
             auth: Auth::default(),
+            jwt: Jwt::default(),
             headers: BTreeMap::new(),
             hosts: Allowed::Loopback,
             origins: Allowed::Loopback,
@@ -95,6 +109,9 @@ impl Endpoint {
     pub(crate) fn server_part(&self) -> Self {
         let plain = Self::default();
         Self {
+            // The server does not learn of tokens that are verified here.
+            auth: if self.auth == Auth::Forward { Auth::Forward } else { Auth::None },
+            jwt: plain.jwt,
             hosts: plain.hosts,
             origins: plain.origins,
             response: plain.response,
@@ -252,8 +269,9 @@ settings! {
         head: Time,
         /// For a whole call.
         call: Time,
-        /// For everything that is no call.
-        control: Time,
+        /// For everything that is no call, such as the start of a session. 30 seconds unless set, and 2 minutes for a program, which may
+        /// have to be downloaded first.
+        control: Option<Time>,
     }
 }
 

@@ -22,12 +22,11 @@ use toml::{Table, Value};
 
 use tree::Tree;
 
-pub(crate) use auth::Auth;
 pub(crate) use endpoint::Endpoint as Written;
 pub(crate) use fault::{Fault, Place};
 pub(crate) use file::File;
 pub(crate) use overrides::Override;
-pub(crate) use plan::{Behind, EndpointPlan, Plan};
+pub(crate) use plan::{AuthPlan, Behind, EndpointPlan, Plan};
 pub(crate) use schema::schema;
 pub(crate) use secret::World;
 

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast::{Durability, Hosts, Origins, ResponseMode, Rules, StoreUrl};
+use steadfast_auth as auth;
 use steadfast_engine::{self as engine, Options};
 use steadfast_http as http;
 use steadfast_http::listen;
 use steadfast_http::listen::tls::Identity;
 use steadfast_upstream as upstream;
 
-use super::auth::Auth;
 use super::endpoint::{AskOrder, Duplicates, Endpoint, Response};
 use super::file::File;
 use super::values::Allowed;
@@ -35,6 +35,13 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// Every file that was read for it.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        let of_endpoints =
+            self.endpoints.iter().flat_map(|each| each.server_files.iter().chain(&each.auth_files));
+        self.tls.iter().flat_map(|tls| &tls.files).chain(of_endpoints.map(|(path, _)| path))
+    }
+
     /// What cannot change stays what it was when the gateway started.
     pub(crate) fn keep_fixed(&mut self, started: Self) {
         let (new, old) = (&mut self.file, started.file);
@@ -60,8 +67,23 @@ pub(crate) struct TlsPlan {
 pub(crate) struct EndpointPlan {
     pub(crate) path: Arc<str>,
     pub(crate) behind: Behind,
+    pub(crate) auth: AuthPlan,
+    /// Files that say how the server is reached, and who may use the endpoint.
+    pub(crate) server_files: Named,
+    pub(crate) auth_files: Named,
     /// As it was written, with secrets in the place of their names.
     pub(crate) written: Endpoint,
+}
+
+/// Files that a plan was made with, by what was in them.
+pub(crate) type Named = Vec<(PathBuf, [u8; 32])>;
+
+/// Who may use an endpoint.
+#[derive(Clone, Debug)]
+pub(crate) enum AuthPlan {
+    None,
+    Forward,
+    Jwt(Box<auth::Settings>),
 }
 
 /// The server behind an endpoint.
@@ -72,10 +94,6 @@ pub(crate) enum Behind {
 }
 
 impl EndpointPlan {
-    pub(crate) fn auth(&self) -> &Auth {
-        &self.written.auth
-    }
-
     /// All but who is calling.
     pub(crate) fn http(&self) -> http::Config {
         let mut config = http::Config {

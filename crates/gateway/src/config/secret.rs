@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use steadfast_client::transport::{Tls, TlsError, TlsFiles};
+
 /// What a configuration may look at besides its own text.
 pub(crate) struct World<'a> {
     pub(crate) variables: BTreeMap<String, String>,
     pub(crate) read: &'a dyn Fn(&Path) -> std::io::Result<String>,
     pub(crate) is_folder: &'a dyn Fn(&Path) -> bool,
+    pub(crate) tls: &'a dyn Fn(&TlsFiles) -> Result<Tls, TlsError>,
 }
 
 impl World<'_> {

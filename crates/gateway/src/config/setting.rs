@@ -7,7 +7,7 @@ use super::values::{Size, Time};
 /// A value as it is written, for one as it is used.
 pub(crate) trait Setting<Plain> {
     fn written(plain: Plain) -> Self;
-    fn plain(&self) -> Plain;
+    fn put(&self, plain: &mut Plain);
 }
 
 macro_rules! same {
@@ -17,8 +17,8 @@ macro_rules! same {
                 plain
             }
 
-            fn plain(&self) -> $kind {
-                *self
+            fn put(&self, plain: &mut $kind) {
+                *plain = *self;
             }
         })+
     };
@@ -30,8 +30,8 @@ impl Setting<Duration> for Time {
         Self(plain)
     }
 
-    fn plain(&self) -> Duration {
-        self.0
+    fn put(&self, plain: &mut Duration) {
+        *plain = self.0;
     }
 }
 
@@ -40,8 +40,21 @@ impl Setting<Option<Duration>> for Option<Time> {
         plain.map(Time)
     }
 
-    fn plain(&self) -> Option<Duration> {
-        self.map(|time| time.0)
+    fn put(&self, plain: &mut Option<Duration>) {
+        *plain = self.map(|time| time.0);
+    }
+}
+
+/// A time whose default depends on something else.
+impl Setting<Duration> for Option<Time> {
+    fn written(_plain: Duration) -> Self {
+        None
+    }
+
+    fn put(&self, plain: &mut Duration) {
+        if let Some(time) = self {
+            *plain = time.0;
+        }
     }
 }
 
@@ -50,8 +63,8 @@ impl Setting<u64> for Size {
         Self(plain)
     }
 
-    fn plain(&self) -> u64 {
-        self.0
+    fn put(&self, plain: &mut u64) {
+        *plain = self.0;
     }
 }
 
@@ -61,8 +74,8 @@ impl Setting<usize> for Size {
     }
 
     /// More than the machine can address is no limit at all.
-    fn plain(&self) -> usize {
-        usize::try_from(self.0).unwrap_or(usize::MAX)
+    fn put(&self, plain: &mut usize) {
+        *plain = usize::try_from(self.0).unwrap_or(usize::MAX);
     }
 }
 
@@ -85,7 +98,7 @@ macro_rules! settings {
 
         impl $name {
             pub(crate) fn apply(&self, plain: &mut $plain) {
-                $(plain.$field = $crate::config::setting::Setting::plain(&self.$field);)+
+                $($crate::config::setting::Setting::put(&self.$field, &mut plain.$field);)+
             }
         }
     };

@@ -2,18 +2,25 @@
 
 mod example;
 mod pages;
+mod secured;
 
 use std::path::Path;
+use std::time::Duration;
 
+use steadfast_client::transport::{Tls, TlsError};
 use steadfast_upstream::{Credential, Server};
 
 use super::*;
 
 const UPSTREAM: &str = "[[endpoint]]\nupstream = \"http://127.0.0.1:8000/mcp\"\n";
 
+const KEYS: &str =
+    r#"{"keys":[{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#;
+
 fn read(text: &str, variables: &[(&str, &str)], flags: &[Override]) -> Result<Plan, Vec<Fault>> {
     let file = |path: &Path| match path.to_str() {
         Some("/secret") => Ok("from a file\n".to_owned()),
+        Some("/keys") => Ok(KEYS.to_owned()),
         _ => Err(std::io::ErrorKind::NotFound.into()),
     };
     let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
@@ -21,6 +28,10 @@ fn read(text: &str, variables: &[(&str, &str)], flags: &[Override]) -> Result<Pl
         variables: variables.collect(),
         read: &file,
         is_folder: &|path| path == Path::new("/folder"),
+        tls: &|files| match &files.ca {
+            Some(file) => Err(TlsError::NoCertificate(file.clone())),
+            None => Ok(Tls::public()),
+        },
     };
     load(&Source { name: "f.toml".into(), text: text.into() }, flags, &world)
 }
@@ -94,7 +105,6 @@ fn mistakes_are_found_where_they_are() {
         &format!("{UPSTREAM}[[endpoint]]\nupstream = [\"http://a/\", \"https://b/\", \"c\", \"http://a/\"]"),
         &[
             "f.toml:3:1: endpoint[1].path: another endpoint is at /mcp already",
-            "f.toml:4:26: endpoint[1].upstream[1]: https://b/: servers are reached over plain HTTP as yet",
             "f.toml:4:40: endpoint[1].upstream[2]: \"c\" is not the address of a server",
             "f.toml:4:45: endpoint[1].upstream[3]: http://a/ is listed before",
         ],
@@ -175,7 +185,7 @@ fn variables_go_before_the_file_and_flags_before_both() {
     let plan = read(&text, &variables, &flags).expect("a plan");
     assert_eq!(plan.listen, ["127.0.0.1:6".parse().unwrap()]);
     assert_eq!(plan.admin, Some("127.0.0.1:3".parse().unwrap()));
-    assert_eq!(plan.drain, std::time::Duration::from_secs(1));
+    assert_eq!(plan.drain, Duration::from_secs(1));
     let Behind::Upstream(upstream) = &plan.endpoints[0].behind else { panic!("an upstream") };
     assert_eq!(upstream.calls.concurrency.map(std::num::NonZero::get), Some(4));
     assert!(!upstream.standalone);
@@ -209,7 +219,7 @@ fn a_variable_or_a_flag_is_blamed_by_its_name() {
     assert_eq!(
         found,
         [
-            "--upstream: endpoint[0].upstream[0]: \"nonsense\" is not the address of a server\n  try: http://HOST:PORT/PATH"
+            "--upstream: endpoint[0].upstream[0]: \"nonsense\" is not the address of a server\n  try: http://HOST:PORT/PATH, or https://HOST/PATH"
         ]
     );
 }
@@ -275,6 +285,16 @@ fn what_is_not_said_is_what_the_crates_say() {
     let Behind::Upstream(upstream) = &endpoint.behind else { panic!("an upstream") };
     let plain = steadfast_upstream::Config::http(vec!["http://127.0.0.1:8000/mcp".parse().unwrap()]);
     assert_eq!(format!("{upstream:?}"), format!("{plain:?}"));
+    let program = "[[endpoint]]\nstdio = { command = \"x\" }\n";
+    let plan = read(program, &[], &[]).expect("a plan");
+    let Behind::Upstream(upstream) = &plan.endpoints[0].behind else { panic!("an upstream") };
+    let plain = steadfast_upstream::Program { command: "x".into(), ..Default::default() };
+    let plain = steadfast_upstream::Config::stdio(plain);
+    assert_eq!(format!("{upstream:?}"), format!("{plain:?}"));
+    assert_eq!(plain.timeouts.control, Duration::from_secs(120), "it may have to be downloaded");
+    let plan = read(&format!("{program}timeouts.control = \"5m\""), &[], &[]).expect("a plan");
+    let Behind::Upstream(upstream) = &plan.endpoints[0].behind else { panic!("an upstream") };
+    assert_eq!(upstream.timeouts.control, Duration::from_secs(300));
 }
 
 #[test]

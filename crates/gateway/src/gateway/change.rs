@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use steadfast_upstream::Upstream;
 
+use super::door::Door;
 use super::endpoint::{EndpointError, Running};
 use super::{Gateway, StartError};
 use crate::config::{Behind, EndpointPlan, Plan};
@@ -26,8 +27,8 @@ pub(crate) struct Changes {
 /// What becomes of one endpoint, before anything happens.
 enum Step {
     Start(Box<Running>),
-    /// With a new server, if that has changed.
-    Change(Box<EndpointPlan>, Option<Upstream>),
+    /// With what is new about who may use it, and about its server.
+    Change(Box<EndpointPlan>, Option<Door>, Option<Upstream>),
 }
 
 impl Gateway {
@@ -52,9 +53,9 @@ impl Gateway {
         for (path, step) in steps {
             match step {
                 Step::Start(running) => leaving.extend(self.running.insert(path, *running)),
-                Step::Change(plan, server) => {
+                Step::Change(plan, door, server) => {
                     if let Some(running) = self.running.get_mut(&path) {
-                        running.change(*plan, server);
+                        running.change(*plan, door, server);
                     }
                 }
             }
@@ -88,13 +89,14 @@ impl Gateway {
             return Ok(None);
         }
         changes.changed.push(path());
+        let door = if running.has_door_of(plan) { None } else { Some(running.new_door(plan).await?) };
         let server = match &plan.behind {
             Behind::Upstream(config) if !running.has_server_of(plan) => {
                 Some(Upstream::start(config.as_ref().clone()).await.map_err(EndpointError::Upstream)?)
             }
             Behind::Upstream(_) | Behind::Demo => None,
         };
-        Ok(Some(Step::Change(Box::new(plan.clone()), server)))
+        Ok(Some(Step::Change(Box::new(plan.clone()), door, server)))
     }
 
     /// An endpoint that is gone from the file. Its sessions stay in the store for as long as they would anyway.

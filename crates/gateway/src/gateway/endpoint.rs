@@ -9,6 +9,7 @@ use steadfast_http::{Config, Endpoint};
 use steadfast_store::{Store, StoreError};
 use steadfast_upstream::{self as upstream, Upstream};
 
+use super::door::Door;
 use super::hub::Hub;
 use super::mounts::Mounted;
 use super::namespace::Namespace;
@@ -22,6 +23,7 @@ pub(crate) struct Running {
     /// What its engine was started with.
     started: Written,
     namespace: Namespace,
+    door: Door,
     engine: Arc<Engine>,
     /// The demo has none: there is nothing about it that could change.
     backend: Option<Arc<Swap>>,
@@ -32,6 +34,8 @@ pub(crate) struct Running {
 pub(crate) enum EndpointError {
     /// The operator: the configuration does not describe a server.
     Upstream(upstream::StartError),
+    /// The operator: tokens cannot be verified.
+    Auth(steadfast_auth::StartError),
     Store(StoreError),
 }
 
@@ -46,11 +50,12 @@ impl Running {
             metrics.map(|metrics| HttpMeter::new(Arc::clone(metrics), &plan.path)).unwrap_or_default();
         let store = hub.view(namespace.clone());
         let plan = plan.clone();
+        let door = Door::open(&plan.auth, &namespace, None).await.map_err(EndpointError::Auth)?;
         let config = match &plan.behind {
             Behind::Demo => {
                 let engine = demo(&plan, store).await?;
                 let started = plan.written.clone();
-                return Ok(Self { plan, started, namespace, engine, backend: None, meter });
+                return Ok(Self { plan, started, namespace, door, engine, backend: None, meter });
             }
             Behind::Upstream(config) => config.as_ref().clone(),
         };
@@ -62,17 +67,18 @@ impl Running {
         let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
         let engine = Engine::start(store, behind, clock, entropy, plan.options(), Vec::new()).await?;
         let started = plan.written.clone();
-        Ok(Self { plan, started, namespace, engine, backend: Some(backend), meter })
+        Ok(Self { plan, started, namespace, door, engine, backend: Some(backend), meter })
     }
 
     pub(crate) fn mounted(&self) -> Mounted {
-        let config = Config { principal: self.namespace.principals(self.plan.auth()), ..self.plan.http() };
-        let service = Endpoint::new(Arc::clone(&self.engine), config);
-        Mounted { service, meter: self.meter.clone(), upstream: self.backend.clone() }
+        let Door { principal, metadata, .. } = self.door.clone();
+        let service = Endpoint::new(Arc::clone(&self.engine), Config { principal, ..self.plan.http() });
+        Mounted { service, metadata, meter: self.meter.clone(), upstream: self.backend.clone() }
     }
 
     /// Takes what is new about the same endpoint. Calls that run go on where they are.
-    pub(crate) fn change(&mut self, plan: EndpointPlan, server: Option<Upstream>) {
+    pub(crate) fn change(&mut self, plan: EndpointPlan, door: Option<Door>, server: Option<Upstream>) {
+        self.door = door.unwrap_or_else(|| self.door.clone());
         if let (Some(backend), Some(server)) = (&self.backend, server) {
             backend.replace(server);
         }
@@ -92,13 +98,27 @@ impl Running {
     }
 
     pub(crate) fn is_as(&self, plan: &EndpointPlan) -> bool {
-        self.plan.written == plan.written
+        self.plan.written == plan.written && self.has_server_of(plan) && self.has_door_of(plan)
+    }
+
+    /// Whether it asks for the same. Keys that were fetched are then kept.
+    pub(crate) fn has_door_of(&self, plan: &EndpointPlan) -> bool {
+        let (old, new) = (&self.plan.written, &plan.written);
+        old.auth == new.auth && old.jwt == new.jwt && self.plan.auth_files == plan.auth_files
+    }
+
+    /// As the endpoint would ask for what is new.
+    pub(crate) async fn new_door(&self, plan: &EndpointPlan) -> Result<Door, EndpointError> {
+        let has_keys =
+            self.plan.written.jwt.has_keys_of(&plan.written.jwt) && self.plan.auth_files == plan.auth_files;
+        let before = self.door.jwt.as_ref().filter(|_| has_keys);
+        Door::open(&plan.auth, &self.namespace, before).await.map_err(EndpointError::Auth)
     }
 
     /// Whether the server behind it, and how it is treated, are the same.
     pub(crate) fn has_server_of(&self, plan: &EndpointPlan) -> bool {
         let (old, new) = (&self.plan.written, &plan.written);
-        old.server_part() == new.server_part()
+        old.server_part() == new.server_part() && self.plan.server_files == plan.server_files
     }
 
     /// What the engine was started with stays until the next start.

@@ -1,6 +1,7 @@
 //! The gateway: one store, and endpoints that come and go.
 
 mod change;
+mod door;
 mod endpoint;
 mod hub;
 mod mounts;

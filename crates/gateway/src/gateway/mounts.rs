@@ -1,4 +1,5 @@
-//! Which endpoint is at which path. A request goes to the endpoint of exactly its path, or nowhere.
+//! Which endpoint is at which path. A request goes to the endpoint of exactly its path, or nowhere. Beside endpoints that ask for
+//! tokens there is what tells where to get one.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -8,6 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::task::{Context, Poll};
 
 use http::{Request, Response, StatusCode};
+use steadfast_auth::{Metadata, well_known_path};
 use steadfast_http::listen::Incoming;
 use steadfast_http::problem::Problem;
 use steadfast_http::{Endpoint, ResponseBody};
@@ -20,38 +22,79 @@ use crate::admin::{Counted, HttpMeter};
 /// Cheap to clone; all clones change together.
 #[derive(Clone)]
 pub(crate) struct Mounts {
-    endpoints: Arc<RwLock<BTreeMap<Arc<str>, Mounted>>>,
+    places: Arc<RwLock<Places>>,
     /// For requests to no endpoint.
     nowhere: HttpMeter,
+}
+
+/// They change together.
+#[derive(Default)]
+struct Places {
+    endpoints: BTreeMap<Arc<str>, Mounted>,
+    /// By the path at which it is served.
+    metadata: BTreeMap<String, Public>,
+}
+
+/// What everybody may know about an endpoint.
+#[derive(Clone)]
+struct Public {
+    metadata: Metadata,
+    meter: HttpMeter,
 }
 
 /// One endpoint as it looks from outside.
 #[derive(Clone)]
 pub(crate) struct Mounted {
     pub(crate) service: Endpoint,
+    pub(crate) metadata: Option<Metadata>,
     pub(crate) meter: HttpMeter,
     pub(crate) upstream: Option<Arc<Swap>>,
 }
 
 impl Mounts {
     pub(crate) fn new(nowhere: HttpMeter) -> Self {
-        Self { endpoints: Arc::default(), nowhere }
+        Self { places: Arc::default(), nowhere }
     }
 
     pub(crate) fn replace(&self, endpoints: BTreeMap<Arc<str>, Mounted>) {
-        let mut mounted = self.endpoints.write().unwrap_or_else(PoisonError::into_inner);
-        let before = std::mem::replace(&mut *mounted, endpoints);
-        drop(mounted);
+        let next = Places { metadata: public(&endpoints), endpoints };
+        let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *places, next);
+        drop(places);
         drop(before);
     }
 
     pub(crate) fn all(&self) -> BTreeMap<Arc<str>, Mounted> {
-        self.endpoints.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.places.read().unwrap_or_else(PoisonError::into_inner).endpoints.clone()
     }
 
-    fn at(&self, path: &str) -> Option<Mounted> {
-        self.endpoints.read().unwrap_or_else(PoisonError::into_inner).get(path).cloned()
+    fn at(&self, path: &str) -> Place {
+        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+        match (places.endpoints.get(path), places.metadata.get(path)) {
+            (Some(mounted), _) => Place::Endpoint(mounted.clone()),
+            (None, Some(public)) => Place::Metadata(public.clone()),
+            (None, None) => Place::Nothing,
+        }
     }
+}
+
+/// What is at a path.
+enum Place {
+    Endpoint(Mounted),
+    Metadata(Public),
+    Nothing,
+}
+
+/// By the path that clients know, and by the endpoint's own in case that a proxy takes a part of the path away.
+fn public(endpoints: &BTreeMap<Arc<str>, Mounted>) -> BTreeMap<String, Public> {
+    let all = || {
+        endpoints.iter().filter_map(|(path, Mounted { metadata, meter, .. })| {
+            Some((path, Public { metadata: metadata.clone()?, meter: meter.clone() }))
+        })
+    };
+    let known = all().map(|(_, public)| (public.metadata.path.clone(), public));
+    let own = all().map(|(path, public)| (well_known_path(path), public));
+    known.chain(own).collect()
 }
 
 impl Service<Request<Incoming>> for Mounts {
@@ -65,12 +108,20 @@ impl Service<Request<Incoming>> for Mounts {
 
     fn call(&mut self, request: Request<Incoming>) -> Self::Future {
         let method = request.method().clone();
-        let Some(Mounted { service, meter, .. }) = self.at(request.uri().path()) else {
-            tracing::debug!(%method, "refused: there is no endpoint at this path");
-            return Box::pin(std::future::ready(Ok(self.nowhere.response(&method, nothing_here()))));
+        let response = match self.at(request.uri().path()) {
+            Place::Endpoint(Mounted { service, meter, .. }) => {
+                let request = request.map(|body| meter.request(body));
+                return Box::pin(async move { Ok(meter.response(&method, service.handle(request).await)) });
+            }
+            Place::Metadata(Public { metadata, meter }) => {
+                meter.response(&method, metadata.respond(&method).map(ResponseBody::full))
+            }
+            Place::Nothing => {
+                tracing::debug!(%method, "refused: there is no endpoint at this path");
+                self.nowhere.response(&method, nothing_here())
+            }
         };
-        let request = request.map(|body| meter.request(body));
-        Box::pin(async move { Ok(meter.response(&method, service.handle(request).await)) })
+        Box::pin(std::future::ready(Ok(response)))
     }
 }
 

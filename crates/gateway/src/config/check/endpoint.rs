@@ -55,8 +55,14 @@ impl Checks<'_> {
         if let Some(stdio) = &mut written.stdio {
             self.resolve(&format!("{at}.stdio.env"), &mut stdio.env);
         }
-        let behind = self.behind(at, &written)?;
-        Some(EndpointPlan { path: written.path.as_str().into(), behind, written })
+        let (auth, auth_files) = self.auth(at, &written);
+        let (tls, server_files) = self.server_tls(at, &written);
+        let mut behind = self.behind(at, &written)?;
+        if let Behind::Upstream(config) = &mut behind {
+            config.tls = tls;
+        }
+        let path = written.path.as_str().into();
+        Some(EndpointPlan { path, behind, auth, server_files, auth_files, written })
     }
 
     fn path(&mut self, at: &str, path: &str) {
@@ -137,7 +143,7 @@ impl Checks<'_> {
             self.fault(format!("{at}.headers"), "a program gets no headers", remedy);
         }
         if written.auth == Auth::Forward {
-            let remedy = "auth = \"none\"";
+            let remedy = "auth = \"none\" or \"jwt\"";
             self.fault(format!("{at}.auth"), "a program cannot be shown a client's credentials", remedy);
         }
         if let Some(folder) =
@@ -159,13 +165,17 @@ impl Checks<'_> {
             Sharing::PerSession => upstream::Sharing::PerSession,
             Sharing::Shared => upstream::Sharing::Shared,
         };
-        (plain.line_bytes, plain.farewell) = (stdio.line_bytes.plain(), stdio.farewell.plain());
+        stdio.line_bytes.put(&mut plain.line_bytes);
+        stdio.farewell.put(&mut plain.farewell);
         plain.processes = stdio.processes;
         Some(Server::Stdio(plain))
     }
 
     fn upstream(&mut self, at: &str, written: &Endpoint, server: Server) -> upstream::Config {
-        let mut config = upstream::Config::http(Vec::new());
+        let mut config = match &server {
+            Server::Http { .. } => upstream::Config::http(Vec::new()),
+            Server::Stdio(stdio) => upstream::Config::stdio(stdio.program.clone()),
+        };
         config.server = server;
         config.credential = self.credential(at, written, &mut config.server);
         config.calls =
@@ -189,9 +199,9 @@ impl Checks<'_> {
                 self.fault(format!("{at}.auth"), what, "auth = \"none\", or no `Authorization` in `headers`");
                 Credential::Forwarded
             }
-            (Some(own), Auth::None) => Credential::Own(own),
             (None, Auth::Forward) => Credential::Forwarded,
-            (None, Auth::None) => Credential::None,
+            (Some(own), Auth::None | Auth::Jwt) => Credential::Own(own),
+            (None, Auth::None | Auth::Jwt) => Credential::None,
         }
     }
 
@@ -218,7 +228,7 @@ impl Checks<'_> {
 }
 
 fn server_at(text: &str) -> Result<Uri, (String, &'static str)> {
-    let remedy = "http://HOST:PORT/PATH";
+    let remedy = "http://HOST:PORT/PATH, or https://HOST/PATH";
     let uri: Uri = text.parse().map_err(|error| (format!("{text:?} is no address: {error}"), remedy))?;
     match uri.scheme_str() {
         Some("http" | "https")
@@ -228,8 +238,7 @@ fn server_at(text: &str) -> Result<Uri, (String, &'static str)> {
             let what = "the address of a server must not have credentials in it".to_owned();
             Err((what, "headers = { Authorization = \"env:NAME\" }"))
         }
-        Some("http") if uri.host().is_some_and(|host| !host.is_empty()) => Ok(uri),
-        Some("https") => Err((format!("{text}: servers are reached over plain HTTP as yet"), remedy)),
+        Some("http" | "https") if uri.host().is_some_and(|host| !host.is_empty()) => Ok(uri),
         _ => Err((format!("{text:?} is not the address of a server"), remedy)),
     }
 }

@@ -22,7 +22,7 @@ const OPENING: &str = "\
 ";
 
 /// Values for keys that have no default, and nicer ones for some that have.
-const SAMPLES: [(&str, &str); 10] = [
+const SAMPLES: [(&str, &str); 19] = [
     ("store", "\"sqlite:/var/lib/steadfast/sessions.db\""),
     ("tls.certificate", "\"/etc/steadfast/cert.pem\""),
     ("tls.key", "\"/etc/steadfast/key.pem\""),
@@ -34,6 +34,15 @@ const SAMPLES: [(&str, &str); 10] = [
         "stdio",
         "{ command = \"npx\", args = [\"-y\", \"@modelcontextprotocol/server-everything\", \"stdio\"] }",
     ),
+    ("ca", "\"/etc/steadfast/ca.pem\""),
+    ("client_certificate", "\"/etc/steadfast/client.pem\""),
+    ("client_key", "\"/etc/steadfast/client-key.pem\""),
+    ("endpoint.jwt.issuer", "\"https://id.example.com\""),
+    ("endpoint.jwt.resource", "\"https://mcp.example.com/mcp\""),
+    ("endpoint.jwt.keys", "\"https://id.example.com/jwks.json\""),
+    ("endpoint.jwt.scopes", "[\"mcp:use\"]"),
+    ("endpoint.jwt.keys_ca", "\"/etc/steadfast/id-ca.pem\""),
+    ("endpoint.timeouts.control", "\"30s\""),
     ("hosts", "[\"mcp.example.com\"]"),
     ("origins", "[\"https://app.example.com\"]"),
 ];
@@ -150,9 +159,14 @@ fn what_the_example_comments_out_is_right() {
     // Two servers behind one endpoint, and files of a certificate that are not there, would be faults of their own.
     let tls = said.iter().position(|line| line == "[tls]").unwrap();
     let tls = tls..said.iter().position(|line| line == "[defaults]").unwrap();
-    let kept =
-        said.iter().enumerate().filter(|(at, line)| !tls.contains(at) && !line.starts_with("stdio = "));
+    let absent = ["stdio = ", "ca = ", "client_certificate = ", "client_key = ", "keys_ca = "];
+    let kept = said
+        .iter()
+        .enumerate()
+        .filter(|(at, line)| !tls.contains(at) && !absent.iter().any(|start| line.starts_with(start)));
     let text: String = kept.map(|(_, line)| format!("{line}\n")).collect();
+    // What is said of tokens is for those who ask for them.
+    let text = text.replace("\nauth = \"none\"\n", "\nauth = \"jwt\"\n");
     let plan =
         read(&text, &[("SERVER_TOKEN", "Bearer x")], &[]).unwrap_or_else(|faults| panic!("{faults:?}"));
     let plain = read(EXAMPLE, &[], &[]).unwrap();
@@ -161,5 +175,5 @@ fn what_the_example_comments_out_is_right() {
     let (all, none) = (&plan.endpoints[0], &plain.endpoints[0]);
     assert_eq!(format!("{:?}", all.options()), format!("{:?}", none.options()));
     assert_eq!(all.http().max_body_bytes, none.http().max_body_bytes);
-    assert_eq!(all.http().max_connection_age, Some(std::time::Duration::from_secs(600)), "a sample");
+    assert_eq!(all.http().max_connection_age, Some(Duration::from_secs(600)), "a sample");
 }
