@@ -80,7 +80,7 @@ impl Running {
     /// A server that becomes another program announces its address before it listens there.
     fn wait_until_it_accepts(&self) -> Result<(), Error> {
         let authority = self.url.trim_start_matches("http://").split('/').next().unwrap_or_default();
-        let mut patience = 500;
+        let mut patience = 3000;
         while let Err(error) = TcpStream::connect(authority) {
             if patience == 0 {
                 return Err(error.into());
