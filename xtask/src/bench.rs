@@ -21,6 +21,7 @@ const BENCHES: &[(&str, &str)] = &[
         "gateway",
         "requests per second and latency in front of a fast server, against nginx and the proxies of others",
     ),
+    ("streams", "memory of an attached idle stream in front of a server, sockets included"),
     ("asks", "asks per second of one session, 1,000 of them at once, against rmcp's own HTTP service"),
     ("idle", "resident memory of an idle session on memory and SQLite, against rmcp's own"),
     ("replay", "speed of replaying a long stream, and the cost of attaching at its end"),
@@ -46,8 +47,10 @@ pub(crate) fn run(root: &Path, name: &str, args: &[&str], out: &mut dyn Write) -
     build.args(["build", "--release", "--locked", "--package", "steadfast-bench"]).current_dir(root);
     let target = crate::target()?;
     let mut bench = Command::new(target.join("release").join("steadfast-bench"));
-    if name == "gateway" {
+    if name == "gateway" || name == "streams" {
         build.args(["--package", "steadfast-gateway"]);
+    }
+    if name == "gateway" {
         bench.env("STEADFAST_BENCH_PEERS", peers(root, &target.join("bench-peers"), out)?);
     }
     out.flush()?;

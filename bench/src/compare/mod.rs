@@ -8,6 +8,7 @@ mod measure;
 mod peer;
 mod replay;
 mod report;
+mod streams;
 
 use clap::Subcommand;
 
@@ -19,6 +20,8 @@ pub(crate) enum Comparison {
     Library(library::Library),
     /// Requests/s through what stands before a server.
     Gateway(gateway::Gateway),
+    /// Memory of an attached idle stream in front of a server.
+    Streams(streams::Streams),
     /// Asks per second of one handler that asks its client very much at once.
     Asks(asks::Asks),
     /// Resident memory of an idle session.
@@ -31,6 +34,7 @@ pub(crate) fn run(comparison: &Comparison) -> Result<(), Error> {
     match comparison {
         Comparison::Library(options) => library::run(options),
         Comparison::Gateway(options) => gateway::run(options),
+        Comparison::Streams(options) => streams::run(options),
         Comparison::Asks(options) => asks::run(options),
         Comparison::Idle(options) => idle::run(options),
         Comparison::Replay(options) => replay::run(options),

@@ -52,6 +52,16 @@ impl Target {
         .into_bytes()
     }
 
+    /// The bytes of a GET that listens to a session.
+    pub(crate) fn listen(&self, session: &str) -> Vec<u8> {
+        let Self { authority, path, .. } = self;
+        format!(
+            "GET {path} HTTP/1.1\r\nHost: {authority}\r\nAccept: text/event-stream\r\n\
+             Mcp-Session-Id: {session}\r\nMCP-Protocol-Version: {PROTOCOL_VERSION}\r\n\r\n"
+        )
+        .into_bytes()
+    }
+
     /// The bytes of a GET that resumes a stream after an event.
     pub(crate) fn resume(&self, session: &str, after: &str) -> Vec<u8> {
         let Self { authority, path, .. } = self;
