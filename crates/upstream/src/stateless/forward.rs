@@ -21,7 +21,6 @@ use crate::config::{Config, Credential, Server};
 use crate::stdio::splice;
 
 /// Passes requests on.
-#[derive(Debug)]
 pub struct Forwarder {
     /// Sent with every request.
     headers: HeaderMap,
@@ -71,6 +70,13 @@ impl Forwarder {
             () = exchange.cancelled().cancelled() => run.cancelled(),
             () = elapsed(limit) => Err(errors::broken(&method, "the server took too long to answer")),
         }
+    }
+}
+
+/// Leaves out the headers, which may be secrets.
+impl std::fmt::Debug for Forwarder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Forwarder").field("credential", &self.credential).finish_non_exhaustive()
     }
 }
 
