@@ -10,6 +10,9 @@ use http::{HeaderMap, HeaderValue, Uri};
 use steadfast_client::transport::Tls;
 use steadfast_client::{Backoff, Limits, Timeouts};
 
+/// How long a server may take. The engine's own deadline comes first, unless somebody has made that longer than this.
+const LONGEST_CALL: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// Where the server is, how it wants to be treated, and every bound.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -43,7 +46,8 @@ impl Config {
 
     fn of(server: Server) -> Self {
         // A dead machine is noticed by its silence: a call that has another to go to must not wait long.
-        let timeouts = Timeouts { connect: Duration::from_secs(3), ..Timeouts::default() };
+        let connect = Duration::from_secs(3);
+        let timeouts = Timeouts { connect, head: LONGEST_CALL, call: LONGEST_CALL, ..Timeouts::default() };
         Self {
             server,
             calls: Calls::default(),

@@ -19,6 +19,30 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How long a request that is repeated in a new session may take.
 const REPEAT: Duration = Duration::from_secs(10);
 
+/// The waits between attempts: longer and longer, up to an end.
+#[derive(Debug)]
+pub(crate) struct Pauses {
+    end: Instant,
+    next: Duration,
+}
+
+impl Pauses {
+    pub(crate) fn until(end: Instant) -> Self {
+        Self { end, next: FIRST_PAUSE }
+    }
+
+    /// Waits. Gives whether it is over instead: then there was no wait.
+    pub(crate) async fn next(&mut self) -> bool {
+        let now = Instant::now();
+        if now >= self.end {
+            return true;
+        }
+        tokio::time::sleep_until(self.end.min(now + self.next)).await;
+        self.next = (self.next * 2).min(LONGEST_PAUSE);
+        false
+    }
+}
+
 impl Link {
     /// Until when whoever begins to wait now waits for a server.
     pub(crate) fn patience(&self) -> Instant {
@@ -69,14 +93,16 @@ impl Link {
 
     /// Opens a session at the best place that takes it, and waits for one if there is none.
     pub(crate) async fn sit_anywhere(&self, lane: usize, end: Instant) -> Result<Seat, Error> {
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = Pauses::until(end);
         loop {
             match self.sit_once(lane, None).await {
-                Err(error) if is_passing(&error) && Instant::now() < end => {}
+                Err(error) if is_passing(&error) => {
+                    if pauses.next().await {
+                        return Err(error);
+                    }
+                }
                 outcome => return outcome,
             }
-            tokio::time::sleep_until(end.min(Instant::now() + pause)).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
@@ -112,9 +138,9 @@ impl Link {
         if self.lanes[lane].seat().is_none_or(|seat| !Arc::ptr_eq(&seat, lost)) {
             return Ok(());
         }
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = Pauses::until(end);
         // A process that is being killed may accept connections for a moment.
-        tokio::time::sleep(pause).await;
+        tokio::time::sleep(FIRST_PAUSE).await;
         loop {
             // It may have been a moment's weakness, and whoever moves leaves behind what the server remembers.
             if replica.answers().await {
@@ -131,11 +157,9 @@ impl Link {
                 self.sit(lane, seat);
                 return Ok(());
             }
-            if Instant::now() >= end {
+            if pauses.next().await {
                 return Err(error.clone());
             }
-            tokio::time::sleep_until(end.min(Instant::now() + pause)).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 

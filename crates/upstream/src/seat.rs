@@ -87,10 +87,11 @@ impl Servers {
         }
     }
 
-    /// Where requests without a session go.
-    pub(crate) fn stateless(&self) -> Option<Place> {
+    /// Where requests without a session go: the best place that was not tried.
+    pub(crate) fn stateless(&self, tried: &[String]) -> Option<Place> {
         match self {
-            Self::Http(replicas) => replicas.next(&[]).map(|replica| Place::at(&replica)),
+            Self::Http(replicas) => replicas.next(tried).map(|replica| Place::at(&replica)),
+            Self::Stdio { .. } if !tried.is_empty() => None,
             Self::Stdio { programs, stateless } => {
                 let child = stateless.get_or_init(|| programs.child("stateless"));
                 Some(Place::program(Arc::clone(child)))

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use bytes::Bytes;
 use steadfast_client::{Config as ClientConfig, Notification};
@@ -21,12 +20,9 @@ use crate::link::{Lane, Link};
 use crate::record::Record;
 use crate::replicas::{ReplicaStatus, Replicas, Ways};
 use crate::seat::Servers;
-use crate::stateless::Forwarder;
+use crate::stateless::{self, Forwarder};
 use crate::stdio::Programs;
 use crate::tools::Tools;
-
-/// The engine's deadlines end calls; the client's own are out of their way.
-const NEVER: Duration = Duration::from_secs(60 * 60 * 24 * 365);
 
 /// A server somewhere else, as the engine sees it.
 #[derive(Debug)]
@@ -54,7 +50,7 @@ pub(crate) struct Shared {
     pub(crate) client: ClientConfig,
     pub(crate) servers: Servers,
     pub(crate) tools: Tools,
-    forwarder: Forwarder,
+    pub(crate) forwarder: Forwarder,
     healed: AtomicU64,
 }
 
@@ -115,7 +111,6 @@ impl Upstream {
             }
         };
         (client.limits, client.timeouts, client.backoff) = (config.limits, config.timeouts, config.backoff);
-        (client.timeouts.call, client.timeouts.head) = (NEVER, NEVER);
         if let Credential::Own(value) = &config.credential {
             client.headers.insert(http::header::AUTHORIZATION, value.clone());
         }
@@ -229,11 +224,7 @@ impl Backend for Upstream {
 
     fn serve(&self, exchange: ExchangeHandle, request: Incoming) -> BoxFuture<Answer> {
         let shared = Arc::clone(&self.shared);
-        Box::pin(async move {
-            let gone = || ErrorObject::internal("upstream_unavailable", "There is no server.", true);
-            let place = shared.servers.stateless().ok_or_else(gone)?;
-            shared.forwarder.forward(&place.transport, &place.url, &exchange, &request).await
-        })
+        Box::pin(async move { stateless::serve(&shared, &exchange, &request).await })
     }
 
     fn notify(&self, session: SessionHandle, notification: Incoming) -> BoxFuture<()> {

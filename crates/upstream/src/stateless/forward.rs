@@ -20,6 +20,17 @@ use super::outgoing::Outgoing;
 use crate::config::{Config, Credential, Server};
 use crate::stdio::splice;
 
+/// Nothing of a request was sent: nobody is there. The network is to blame, or the server.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NotSent(pub String);
+
+impl From<NotSent> for ErrorObject {
+    fn from(NotSent(why): NotSent) -> Self {
+        errors::unavailable(&why)
+    }
+}
+
 /// Passes requests on.
 pub struct Forwarder {
     /// Sent with every request.
@@ -49,7 +60,7 @@ impl Forwarder {
         url: &Uri,
         exchange: &ExchangeHandle,
         request: &Incoming,
-    ) -> Answer {
+    ) -> Result<Answer, NotSent> {
         let own = self.ids.fetch_add(1, Ordering::Relaxed);
         let outgoing = Outgoing::new(request, own, url, &self.headers, &self.credential);
         let Outgoing { request: outgoing, token } = outgoing;
@@ -58,17 +69,17 @@ impl Forwarder {
         let limit = (!exchange.is_subscription()).then_some(self.timeouts.call);
         let work = async {
             match tokio::time::timeout(self.timeouts.head, transport.send(outgoing)).await {
-                Ok(Ok(response)) => run.read(response).await,
-                Ok(Err(SendError::Connect(why))) => Err(errors::unavailable(&why)),
-                Ok(Err(SendError::Broken(why))) => Err(errors::broken(&method, &why)),
-                Err(_) => Err(errors::broken(&method, "the server took too long to answer")),
+                Ok(Ok(response)) => Ok(run.read(response).await),
+                Ok(Err(SendError::Connect(why))) => Err(NotSent(why)),
+                Ok(Err(SendError::Broken(why))) => Ok(Err(errors::broken(&method, &why))),
+                Err(_) => Ok(Err(errors::broken(&method, "the server took too long to answer"))),
             }
         };
         tokio::select! {
             biased;
             answer = work => answer,
-            () = exchange.cancelled().cancelled() => run.cancelled(),
-            () = elapsed(limit) => Err(errors::broken(&method, "the server took too long to answer")),
+            () = exchange.cancelled().cancelled() => Ok(run.cancelled()),
+            () = elapsed(limit) => Ok(Err(errors::broken(&method, "the server took too long to answer"))),
         }
     }
 }

@@ -7,5 +7,7 @@
 mod errors;
 mod forward;
 mod outgoing;
+mod serve;
 
-pub use forward::Forwarder;
+pub use forward::{Forwarder, NotSent};
+pub(crate) use serve::serve;

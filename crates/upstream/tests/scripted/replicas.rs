@@ -6,7 +6,8 @@ use std::time::Duration;
 use steadfast::SessionEventKind::Healed;
 use steadfast_client::Uri;
 
-use crate::support::server::{Reply, Request};
+use crate::support::modern::Modern;
+use crate::support::server::{Reply, Request, Server};
 use crate::support::{Backing, Host, Relay, Session, Value, json, within};
 
 use super::forgetful::Forgetful;
@@ -216,7 +217,7 @@ async fn a_replica_that_comes_back_first_keeps_its_sessions() {
 /// A replica that refuses new sessions for the moment is passed over.
 #[tokio::test]
 async fn a_replica_that_is_not_ready_is_passed_over() {
-    let tired = crate::support::server::Server::raw(|_| Some(Reply::status(503))).await;
+    let tired = Server::raw(|_| Some(Reply::status(503))).await;
     let b = Forgetful::start("b", |_| None).await;
     let host = Host::before(Backing::Memory, [tired.url(), b.server.url()], |builder| builder).await;
     for id in 0..3 {
@@ -224,4 +225,49 @@ async fn a_replica_that_is_not_ready_is_passed_over() {
         assert_eq!(call(&session, id, "t").await["result"], json!({}));
     }
     assert_eq!(b.opened(), 3);
+}
+
+/// A server of 2026-07-28 that answers every request with its own name.
+async fn named(name: &'static str) -> (Server, Relay) {
+    let server = Server::raw(move |request| {
+        Some(Reply::result(request, &json!({"resultType": "complete", "content": [], "at": name})))
+    })
+    .await;
+    let relay = Relay::before(&server.url()).await;
+    (server, relay)
+}
+
+/// Requests without a session have no replica of their own: a dead one costs them nothing.
+#[tokio::test]
+async fn stateless_requests_go_past_a_dead_replica() {
+    let ((_a, at_a), (_b, at_b)) = (named("a").await, named("b").await);
+    let host = Host::before(Backing::Memory, [at_a.url(), at_b.url()], |builder| builder).await;
+    let modern = Modern::to(&host);
+    let ask = async |id: u64| modern.tool(id, "t", json!({})).send().await.json()["result"]["at"].clone();
+    assert_eq!(ask(1).await, "a");
+    at_a.kill().await;
+    for id in 2..6 {
+        assert_eq!(ask(id).await, "b");
+    }
+    assert_eq!(status(&host), [(false, 0), (true, 0)]);
+    at_a.revive();
+    until(&host, &[(true, 0), (true, 0)]).await;
+    assert_eq!(ask(7).await, "a");
+}
+
+/// Nobody is there for a moment: a request of which nothing was sent waits, and is told in the end.
+#[tokio::test]
+async fn stateless_requests_wait_for_a_server_that_is_away() {
+    let (server, relay) = named("a").await;
+    let patience = Duration::from_millis(400);
+    let host = Host::before(Backing::Memory, [relay.url()], move |builder| builder.patience(patience)).await;
+    let modern = Modern::to(&host);
+    relay.kill().await;
+    let told = modern.tool(1, "t", json!({})).send().await.json();
+    assert_eq!(reason(&told), ("upstream_unavailable".to_owned(), true));
+    let waiting = tokio::spawn(async move { modern.tool(2, "t", json!({})).send().await.json() });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    relay.revive();
+    assert_eq!(within("the answer", waiting).await.unwrap()["result"]["at"], "a");
+    assert_eq!(calls(&server, "t"), 1);
 }

@@ -51,7 +51,10 @@ impl Backend for Passing {
     fn serve(&self, exchange: ExchangeHandle, request: Incoming) -> BoxFuture<Answer> {
         let (forwarder, transport) = (Arc::clone(&self.forwarder), Arc::clone(&self.transport));
         let url = self.url.clone();
-        Box::pin(async move { forwarder.forward(&transport, &url, &exchange, &request).await })
+        Box::pin(async move {
+            let answer = forwarder.forward(&transport, &url, &exchange, &request).await;
+            answer.unwrap_or_else(|not_sent| Err(not_sent.into()))
+        })
     }
 
     fn notify(&self, _: SessionHandle, _: Incoming) -> BoxFuture<()> {

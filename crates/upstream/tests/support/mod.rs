@@ -19,6 +19,8 @@ mod input;
 pub(crate) mod library;
 #[path = "../../../steadfast/tests/support/lifecycle.rs"]
 pub(crate) mod lifecycle;
+#[path = "../../../steadfast/tests/support/modern.rs"]
+pub(crate) mod modern;
 #[path = "../../../steadfast/tests/support/questions.rs"]
 pub(crate) mod questions;
 #[path = "../../../steadfast/tests/support/rng.rs"]
