@@ -18,6 +18,8 @@ const MS: u64 = 60;
 /// How many messages are read before each cut.
 const CUT_AFTER: usize = 2;
 const LOG: &str = "notifications/message";
+/// The streams that may carry the lines of the call `log`.
+const PLACES: [&str; 2] = ["log", "standalone"];
 /// How long a stream that was resumed may be silent.
 const SILENCE: Duration = Duration::from_secs(3);
 
@@ -126,21 +128,34 @@ pub(super) async fn progress_logs(target: &Target) -> Result<String, Fault> {
     Ok(format!("each on its own stream with its own token; {STEPS} log lines on {on}"))
 }
 
-/// Where the lines came: all of them, in order, on the stream of their call or on the one that belongs to no call.
-fn logs(notices: &[(&'static str, Value)], count: u64) -> Result<&'static str, Fault> {
+/// Where the lines came: each once, on the stream of its call or on the one that belongs to no call. What two streams carry
+/// has no order among them: a program on stdio does not say which call a line is of, so that its lines may be parted.
+fn logs(notices: &[(&'static str, Value)], count: u64) -> Result<String, Fault> {
     let lines: Vec<_> = notices.iter().filter(|(_, n)| n["method"] == LOG).collect();
-    let Some((on, _)) = lines.first() else { return Err(Fault::new(Word::Lost, "no log line came")) };
-    if let Some((on, _)) = lines.iter().find(|(on, _)| *on != "log" && *on != "standalone") {
+    if let Some((on, _)) = lines.iter().find(|(on, _)| !PLACES.contains(on)) {
         return Err(Fault::new(Word::Crossed, format!("a log line came on {on}")));
     }
-    // Some put the text into an object.
-    let said: Vec<String> = lines.iter().map(|(_, line)| line["params"]["data"].to_string()).collect();
-    let is_line = |i: u64, text: &String| text.contains(&format!("line {i}"));
-    if said.len() as u64 == count && (1..=count).zip(&said).all(|(i, text)| is_line(i, text)) {
-        return Ok(*on);
+    let on_place = |place: &str| -> Vec<u64> {
+        lines.iter().filter(|(on, _)| *on == place).map(|(_, line)| line_number(line)).collect()
+    };
+    let by_place = PLACES.map(on_place);
+    let mut all = by_place.concat();
+    all.sort_unstable();
+    if all == (1..=count).collect::<Vec<_>>() && by_place.iter().all(|numbers| numbers.is_sorted()) {
+        let used: Vec<&str> =
+            PLACES.into_iter().zip(&by_place).filter(|(_, n)| !n.is_empty()).map(|(p, _)| p).collect();
+        return Ok(used.join(" and "));
     }
-    let word = if (said.len() as u64) < count { Word::Lost } else { Word::Wrong };
-    Err(Fault::new(word, format!("log lines: {said:?}")))
+    all.dedup();
+    let word = if (all.len() as u64) < count { Word::Lost } else { Word::Wrong };
+    Err(Fault::new(word, format!("log lines on {PLACES:?}: {by_place:?}")))
+}
+
+/// The number in `line 3`. Some put the text into an object.
+fn line_number(message: &Value) -> u64 {
+    let text = message["params"]["data"].to_string();
+    let digits = text.rsplit_once("line ").map_or("", |(_, rest)| rest);
+    digits.chars().map_while(|c| c.to_digit(10)).fold(0, |number, digit| number * 10 + u64::from(digit))
 }
 
 /// The step that a progress notification tells of.
@@ -160,15 +175,17 @@ mod tests {
                 (*on, json!({"method": "notifications/message", "params": {"data": text}}))
             };
             let notices: Vec<_> = lines.iter().map(line).collect();
-            let got = logs(&notices, 2).map_or_else(|fault| fault.word.to_string(), str::to_owned);
+            let got = logs(&notices, 2).unwrap_or_else(|fault| fault.word.to_string());
             assert_eq!(got, expect, "{lines:?}");
         };
         check(&[("log", "line 1"), ("log", "line 2")], "log");
         check(&[("standalone", "line 1"), ("standalone", "line 2")], "standalone");
+        check(&[("standalone", "line 2"), ("log", "line 1")], "log and standalone");
         check(&[], "lost");
         check(&[("log", "line 1")], "lost");
         check(&[("log", "line 2"), ("log", "line 1")], "wrong");
         check(&[("log", "line 1"), ("log", "line 2"), ("log", "line 2")], "wrong");
+        check(&[("log", "line 1"), ("log", "line 2"), ("standalone", "line 2")], "wrong");
         check(&[("log", "line 1"), ("red", "line 2")], "crossed");
     }
 }
