@@ -27,10 +27,19 @@ pub trait Place: Sized + Send + Sync + 'static {
     /// Whether several stores may be open here at once and see the same sessions.
     const SHARES: bool;
 
+    /// Whether everything that is sent is done in that order. Otherwise that holds for the commands of each session, and what
+    /// concerns several sessions is done at any time between its sending and its answer.
+    const ONE_QUEUE: bool = true;
+
     /// A place where no store has been.
     fn fresh() -> Self;
 
     fn open(&self, rules: Rules) -> Self::Store;
+
+    /// A store's process ends, and everybody has noticed.
+    fn close(&self, store: Self::Store) {
+        drop(store);
+    }
 
     /// Looks for what no reader can see, such as rows that belong to nothing. No store is open here any more.
     fn audit(&self, _model: &model::Model) -> Result<(), String> {

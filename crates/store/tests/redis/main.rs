@@ -1,0 +1,55 @@
+//! The Redis store keeps the contract, and what a server on the network adds to it.
+
+mod server;
+
+use std::time::Duration;
+
+use steadfast_session::{NodeId, Rules};
+use steadfast_store::testing::Place;
+use steadfast_store::testing::model::Model;
+use steadfast_store::{RedisOptions, RedisStore};
+
+use server::{Server, fresh_prefix, shared};
+
+struct Redis {
+    server: &'static Server,
+    prefix: String,
+}
+
+impl Place for Redis {
+    type Store = RedisStore;
+    const KEEPS: bool = true;
+    const SHARES: bool = true;
+    const ONE_QUEUE: bool = false;
+
+    fn fresh() -> Self {
+        Self { server: shared().expect("a Redis server"), prefix: fresh_prefix() }
+    }
+
+    fn open(&self, rules: Rules) -> RedisStore {
+        let options = RedisOptions {
+            prefix: self.prefix.clone(),
+            // No test takes a node for dead because the machine is slow.
+            node_ttl: Duration::from_secs(600),
+            hears_others: false,
+            ..RedisOptions::new(self.server.url())
+        };
+        RedisStore::open(rules, options).expect("the store opens")
+    }
+
+    /// In place of waiting until its nodes have been silent for too long.
+    fn close(&self, store: RedisStore) {
+        let nodes = store.nodes();
+        drop(store);
+        for NodeId(node) in nodes {
+            let () = self.server.ask(&format!("ZADD {{{}}}:nodes XX 0 {node:016x}", self.prefix));
+            let () = self.server.ask(&format!("HSET {{{}}}:pulse since 0", self.prefix));
+        }
+    }
+
+    fn audit(&self, _model: &Model) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+steadfast_store::store_contract!(Redis);
