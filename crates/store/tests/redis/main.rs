@@ -1,5 +1,12 @@
 //! The Redis store keeps the contract, and what a server on the network adds to it.
 
+mod audit;
+mod common;
+mod economy;
+mod faults;
+mod news;
+mod nodes;
+mod proxy;
 mod server;
 
 use std::time::Duration;
@@ -47,8 +54,8 @@ impl Place for Redis {
         }
     }
 
-    fn audit(&self, _model: &Model) -> Result<(), String> {
-        Ok(())
+    fn audit(&self, model: &Model) -> Result<(), String> {
+        audit::audit(self.server, &self.prefix, model)
     }
 }
 

@@ -73,13 +73,16 @@ impl Server {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
+    pub(crate) fn connect(&self) -> redis::RedisResult<redis::Connection> {
+        redis::Client::open(self.url())?.get_connection()
+    }
+
     fn try_ask(&self, command: &str) -> redis::RedisResult<redis::Value> {
-        let mut connection = redis::Client::open(self.url())?.get_connection()?;
         let mut request = redis::Cmd::new();
         command.split(' ').for_each(|word| {
             request.arg(word);
         });
-        request.query(&mut connection)
+        request.query(&mut self.connect()?)
     }
 
     /// Sends a command, its words parted by blanks, and waits for the answer.
