@@ -7,11 +7,11 @@ use redis::Value;
 use steadfast_session::{Limit, NodeId, SessionId, Time};
 use tokio::task::JoinSet;
 
-use super::keys::{Keys, event_name, event_of, node_name, node_of};
+use super::keys::{Keys, event_name, event_of, listed_of, member, node_name, node_of};
 use super::link::{Link, Source};
 use crate::error::StoreError;
 use crate::remote::backing::{
-    Admission, Admit, Answer, Backing, Committed, Count, EventKey, Loaded, Payloads, Presence, Snapshot, Stamp,
+    Admission, Admit, Answer, Backing, Committed, Count, EventKey, Listed, Loaded, Payloads, Presence, Snapshot, Stamp,
     Write,
 };
 
@@ -62,19 +62,20 @@ impl Redis {
         self.link.run(script, &keys, args).await
     }
 
-    async fn uncount(&self, id: SessionId, is_gone: bool, present: &[NodeId]) -> Answer<()> {
+    async fn uncount(&self, listed: &Listed, is_gone: bool, present: &[NodeId]) -> Answer<()> {
         let lists: Vec<String> = present.iter().map(|node| self.keys.sessions_of(*node)).collect();
-        let mut keys = vec![&*self.keys.agenda, &*self.keys.open, &*self.keys.by_principal];
+        let mut keys = vec![&*self.keys.agenda, &*self.keys.closed, &*self.keys.by_principal];
         keys.extend(lists.iter().map(String::as_str));
         let gone: &[u8] = if is_gone { b"1" } else { b"0" };
-        self.on_lists(&self.scripts.release, &keys, &[id.expose().as_bytes(), gone]).await.map(drop)
+        let (member, principal) = (member(listed), listed.principal.as_str());
+        let args = [&member, principal.as_bytes(), &listed.session.as_bytes()[..], gone];
+        self.on_lists(&self.scripts.release, &keys, &args).await.map(drop)
     }
 }
 
 impl Backing for Redis {
-    async fn load(&self, session: SessionId, seen: Option<Stamp>) -> Answer<Loaded> {
-        let seen = seen.map(stamp_text).unwrap_or_default();
-        Ok(match self.on_session(&self.scripts.load, session, &[seen.as_bytes()]).await? {
+    async fn load(&self, session: SessionId, seen: &Stamp) -> Answer<Loaded> {
+        Ok(match self.on_session(&self.scripts.load, session, &[&stamp_text(seen)]).await? {
             Found::Nothing => Loaded::Missing,
             Found::AsSeen(_) => Loaded::Same,
             Found::Other(snapshot) => Loaded::Newer(snapshot),
@@ -82,13 +83,10 @@ impl Backing for Redis {
     }
 
     async fn commit(&self, session: SessionId, write: &Write<'_>) -> Answer<Committed> {
-        let seen = write.seen.map(stamp_text).unwrap_or_default();
         let mut arguments = Arguments::default();
-        arguments.push(seen);
+        arguments.push(stamp_text(write.seen));
         if let Some(next) = write.next {
-            let attempt = next.attempts.last().copied().unwrap_or_default();
-            arguments.push(stamp_text(Stamp { version: write.seen_version() + 1, attempt }));
-            arguments.push(attempts_text(&next.attempts));
+            arguments.push(stamp_text(&next.stamp));
             arguments.push(self.keep.clone());
             for count in [next.put.len(), next.drop.len(), next.append.len(), next.forget.len()] {
                 arguments.push(count.to_string());
@@ -104,7 +102,7 @@ impl Backing for Redis {
             }
             next.forget.iter().for_each(|key| arguments.push(event_name(key)));
         } else {
-            for text in ["", "", &self.keep, "0", "0", "0", "0"] {
+            for text in ["", &self.keep, "0", "0", "0", "0"] {
                 arguments.push(text.to_owned());
             }
         }
@@ -115,7 +113,7 @@ impl Backing for Redis {
         })
     }
 
-    async fn payloads(&self, session: SessionId, seen: Stamp, events: &[EventKey]) -> Answer<Payloads> {
+    async fn payloads(&self, session: SessionId, seen: &Stamp, events: &[EventKey]) -> Answer<Payloads> {
         let mut arguments = Arguments::default();
         arguments.push(stamp_text(seen));
         events.iter().for_each(|key| arguments.push(event_name(key)));
@@ -126,18 +124,20 @@ impl Backing for Redis {
         })
     }
 
-    async fn remove(&self, session: SessionId, seen: Stamp) -> Answer<bool> {
+    async fn remove(&self, session: SessionId, seen: &Stamp) -> Answer<bool> {
         let (rows, log) = (self.keys.rows(session), self.keys.log(session));
         let keys = [rows.as_bytes(), log.as_bytes()];
-        let removed = self.link.run(&self.scripts.remove, &keys, &[stamp_text(seen).as_bytes()]).await?;
+        let removed = self.link.run(&self.scripts.remove, &keys, &[&stamp_text(seen)]).await?;
         Ok(removed == Value::Int(1))
     }
 
     async fn admit(&self, admit: &Admit<'_>) -> Answer<Admission> {
-        let keys = [&*self.keys.agenda, &*self.keys.open, &*self.keys.by_principal];
-        let (session, due) = (admit.session.expose(), admit.due.0.to_string());
+        let keys = [&*self.keys.agenda, &*self.keys.closed, &*self.keys.by_principal];
+        let (member, due) = (member(admit.listed), admit.due.0.to_string());
         let (all, own) = (admit.sessions.to_string(), admit.sessions_per_principal.to_string());
-        let args = [&*session, admit.principal.as_str(), &due, &all, &own, &self.keep].map(str::as_bytes);
+        let principal = admit.listed.principal.as_str();
+        let texts = [principal, &due, &all, &own, &self.keep].map(str::as_bytes);
+        let args: Vec<&[u8]> = [&member[..]].into_iter().chain(texts).collect();
         match self.on_lists(&self.scripts.admit, &keys, &args).await? {
             Value::Int(1) => Ok(Admission::Admitted),
             Value::Int(2) => Ok(Admission::Known),
@@ -147,24 +147,24 @@ impl Backing for Redis {
         }
     }
 
-    async fn release(&self, session: SessionId) -> Answer<()> {
-        self.uncount(session, false, &[]).await
+    async fn release(&self, listed: &Listed) -> Answer<()> {
+        self.uncount(listed, false, &[]).await
     }
 
-    async fn forget(&self, session: SessionId, present: &[NodeId]) -> Answer<()> {
-        self.uncount(session, true, present).await
+    async fn forget(&self, listed: &Listed, present: &[NodeId]) -> Answer<()> {
+        self.uncount(listed, true, present).await
     }
 
     async fn count(&self) -> Answer<Count> {
-        let open = number(self.link.query(redis::cmd("HLEN").arg(&self.keys.open)).await?)?;
+        let closed = number(self.link.query(redis::cmd("SCARD").arg(&self.keys.closed)).await?)?;
         let listed = number(self.link.query(redis::cmd("ZCARD").arg(&self.keys.agenda)).await?)?;
         let mut some = redis::cmd("ZRANDMEMBER");
         // Each of them once.
         some.arg(&self.keys.agenda).arg(SAMPLE);
         let mut rows = JoinSet::new();
         for name in texts(self.link.query(&some).await?)? {
-            let Some(id) = session_of(&name) else { continue };
-            let (link, key) = (self.link.clone(), self.keys.rows(id));
+            let Some(Listed { session, .. }) = listed_of(&name) else { continue };
+            let (link, key) = (self.link.clone(), self.keys.rows(session));
             rows.spawn_local(async move { link.query(redis::cmd("HGET").arg(key).arg("m")).await });
         }
         let mut sample = Vec::new();
@@ -175,23 +175,22 @@ impl Backing for Redis {
                 _ => {}
             }
         }
-        Ok(Count { open, listed, sample })
+        Ok(Count { open: listed.saturating_sub(closed), listed, sample })
     }
 
-    async fn schedule(&self, session: SessionId, at: Time) -> Answer<()> {
+    async fn schedule(&self, listed: &Listed, at: Time) -> Answer<()> {
         let mut command = redis::cmd("ZADD");
-        command.arg(&self.keys.agenda).arg("LT").arg(at.0).arg(session.expose());
+        command.arg(&self.keys.agenda).arg("LT").arg(at.0).arg(member(listed));
         self.link.query(&command).await.map(drop)
     }
 
-    async fn reschedule(&self, session: SessionId, seen: Time, at: Time) -> Answer<()> {
-        let (seen, at) = (seen.0.to_string(), at.0.to_string());
-        let args = [&*session.expose(), &seen, &at].map(|text| text.as_bytes().to_vec());
-        let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
+    async fn reschedule(&self, listed: &Listed, seen: Time, at: Time) -> Answer<()> {
+        let args = [member(listed), seen.0.to_string().into_bytes(), at.0.to_string().into_bytes()];
+        let args = args.each_ref().map(Vec::as_slice);
         self.on_lists(&self.scripts.reschedule, &[&self.keys.agenda], &args).await.map(drop)
     }
 
-    async fn due(&self, now: Time, batch: usize) -> Answer<Vec<(SessionId, Time)>> {
+    async fn due(&self, now: Time, batch: usize) -> Answer<Vec<(Listed, Time)>> {
         let mut command = redis::cmd("ZRANGEBYSCORE");
         command.arg(&self.keys.agenda).arg("-inf").arg(now.0).arg("WITHSCORES");
         command.arg("LIMIT").arg(0).arg(i64::try_from(batch).unwrap_or(i64::MAX));
@@ -202,7 +201,7 @@ impl Backing for Redis {
     async fn beat(&self, nodes: &[NodeId]) -> Answer<()> {
         let lists: Vec<String> = nodes.iter().map(|node| self.keys.sessions_of(*node)).collect();
         let keys = &self.keys;
-        let mut all = vec![&*keys.nodes, &*keys.pulse, &*keys.agenda, &*keys.open, &*keys.by_principal];
+        let mut all = vec![&*keys.nodes, &*keys.pulse, &*keys.agenda, &*keys.closed, &*keys.by_principal];
         all.extend(lists.iter().map(String::as_str));
         let names: Vec<String> = nodes.iter().map(|node| node_name(*node)).collect();
         let mut args = vec![self.node_ttl.as_bytes(), self.keep.as_bytes()];
@@ -229,8 +228,7 @@ impl Backing for Redis {
         let Presence { session, node, version, own } = presence;
         let list = self.keys.sessions_of(node);
         let (name, version, own) = (node_name(node), version.to_string(), u8::from(own).to_string());
-        let session = session.expose();
-        let args = [&*name, &session, &version, &own, &self.keep].map(str::as_bytes);
+        let args = [name.as_bytes(), session.as_bytes(), version.as_bytes(), own.as_bytes(), self.keep.as_bytes()];
         self.on_lists(&self.scripts.present, &[&self.keys.nodes, &list], &args).await.map(drop)
     }
 
@@ -248,7 +246,7 @@ impl Backing for Redis {
         arguments.push(u8::from(leaves).to_string());
         arguments.push(self.node_ttl.clone());
         for (session, version) in done {
-            arguments.push(session.expose());
+            arguments.push(session.as_bytes().to_vec());
             arguments.push(version.to_string());
         }
         let keys = [&*self.keys.nodes, &*self.keys.pulse, &*list];
@@ -321,37 +319,36 @@ fn found(value: Value) -> Answer<Found> {
 }
 
 fn snapshot(rows: Value, events: Value) -> Answer<Snapshot> {
-    let (mut stamp, mut attempts, mut found) = (None, Vec::new(), Vec::new());
+    let (mut stamp, mut found) = (None, Vec::new());
     let mut cells = texts(rows)?.into_iter();
     while let (Some(name), Some(row)) = (cells.next(), cells.next()) {
         match &name[..] {
             b"=" => stamp = stamp_of(&row),
-            b"+" => attempts = attempts_of(&row),
             _ => found.push((name, row)),
         }
     }
     let events = texts(events)?.iter().map(|name| event_of(name)).collect::<Option<_>>();
     match (stamp, events) {
-        (Some(stamp), Some(events)) => Ok(Snapshot { stamp, attempts, rows: found, events }),
+        (Some(stamp), Some(events)) => Ok(Snapshot { stamp, rows: found, events }),
         _ => Err(StoreError::Corrupt("a session with names that nobody here gives".into())),
     }
 }
 
-fn stamp_text(stamp: Stamp) -> String {
-    format!("{}.{:x}", stamp.version, stamp.attempt)
+/// A version as text; nothing for that of a session which does not exist.
+fn stamp_text(stamp: &Stamp) -> Vec<u8> {
+    if stamp.version == 0 {
+        return Vec::new();
+    }
+    let mut text = format!("{}.", stamp.version).into_bytes();
+    text.extend(stamp.attempts.iter().flat_map(|attempt| attempt.to_be_bytes()));
+    text
 }
 
 fn stamp_of(text: &[u8]) -> Option<Stamp> {
-    let (version, attempt) = std::str::from_utf8(text).ok()?.split_once('.')?;
-    Some(Stamp { version: version.parse().ok()?, attempt: u64::from_str_radix(attempt, 16).ok()? })
-}
-
-fn attempts_text(attempts: &[u64]) -> Vec<u8> {
-    attempts.iter().flat_map(|attempt| attempt.to_be_bytes()).collect()
-}
-
-fn attempts_of(text: &[u8]) -> Vec<u64> {
-    text.as_chunks::<8>().0.iter().map(|chunk| u64::from_be_bytes(*chunk)).collect()
+    let at = text.iter().position(|byte| *byte == b'.')?;
+    let version = std::str::from_utf8(&text[..at]).ok()?.parse().ok()?;
+    let attempts = text[at + 1..].as_chunks::<8>().0.iter().map(|chunk| u64::from_be_bytes(*chunk));
+    Some(Stamp { version, attempts: attempts.collect() })
 }
 
 fn bytes(value: Value) -> Answer<Bytes> {
@@ -377,17 +374,17 @@ fn number(value: Value) -> Answer<u64> {
 }
 
 fn session_of(name: &[u8]) -> Option<SessionId> {
-    SessionId::parse(std::str::from_utf8(name).ok()?)
+    name.try_into().ok().map(SessionId::from_random)
 }
 
-fn due_session(pair: Value) -> Answer<(SessionId, Time)> {
+fn due_session(pair: Value) -> Answer<(Listed, Time)> {
     if let Value::Array(pair) = &pair
         && let [Value::BulkString(name), Value::Double(at)] = &pair[..]
-        && let Some(id) = session_of(name)
+        && let Some(listed) = listed_of(name)
     {
         // Times are whole milliseconds, far below what a double holds exactly.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked by the max")]
-        return Ok((id, Time(at.max(0.0) as u64)));
+        return Ok((listed, Time(at.max(0.0) as u64)));
     }
     Err(unreadable(&pair))
 }

@@ -3,16 +3,16 @@
 //! Everything of a session has the session in braces, so that a cluster keeps it together; the lists beside the sessions are
 //! together under the prefix.
 
-use steadfast_session::{NodeId, SessionId, StreamNo};
+use steadfast_session::{NodeId, Principal, SessionId, StreamNo};
 
-use crate::remote::backing::EventKey;
+use crate::remote::backing::{EventKey, Listed};
 use crate::remote::{class_code, class_of};
 
 #[derive(Debug)]
 pub(super) struct Keys {
     prefix: String,
     pub(super) agenda: String,
-    pub(super) open: String,
+    pub(super) closed: String,
     pub(super) by_principal: String,
     pub(super) nodes: String,
     pub(super) pulse: String,
@@ -24,7 +24,7 @@ impl Keys {
         Self {
             prefix: prefix.to_owned(),
             agenda: list("agenda"),
-            open: list("open"),
+            closed: list("closed"),
             by_principal: list("principals"),
             nodes: list("nodes"),
             pulse: list("pulse"),
@@ -55,6 +55,17 @@ pub(super) fn node_name(node: NodeId) -> String {
 
 pub(super) fn node_of(name: &[u8]) -> Option<NodeId> {
     u64::from_str_radix(std::str::from_utf8(name).ok()?, 16).ok().map(NodeId)
+}
+
+/// How the lists name a session: its bytes, which are shorter than its text, and its principal.
+pub(super) fn member(listed: &Listed) -> Vec<u8> {
+    [listed.session.as_bytes(), listed.principal.as_str().as_bytes()].concat()
+}
+
+pub(super) fn listed_of(member: &[u8]) -> Option<Listed> {
+    let (id, principal) = member.split_first_chunk()?;
+    let principal = Principal::new(std::str::from_utf8(principal).ok()?);
+    Some(Listed { session: SessionId::from_random(*id), principal })
 }
 
 /// An event's name says everything about it but its payload.

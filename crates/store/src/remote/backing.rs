@@ -6,7 +6,7 @@
 //! that is lost delays something, and the session itself is the truth.
 
 use bytes::Bytes;
-use steadfast_session::{Class, Limit, NodeId, Principal, SessionId, StreamNo, Time};
+use steadfast_session::{Class, Facts, Limit, NodeId, Principal, SessionId, StreamNo, Time};
 
 use crate::error::StoreError;
 
@@ -14,22 +14,49 @@ pub(crate) type Answer<T> = Result<T, StoreError>;
 
 /// How many names of commits a session remembers. Whoever does not know what became of its commit can find out for as
 /// long as no more than this many others have followed.
-pub(crate) const ATTEMPTS: usize = 8;
+pub(crate) const ATTEMPTS: usize = 5;
 
-/// Which version of a session: its number, and the name of the commit that made it. The number alone does not do: a database
-/// that loses its last commits gives their numbers to others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Which version of a session: its number, and the names of the last commits, the newest last: that which made this version,
+/// and those before it. The number alone does not do: a database that loses its last commits gives their numbers to others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) version: u64,
-    pub(crate) attempt: u64,
+    pub(crate) attempts: Vec<u64>,
+}
+
+impl Stamp {
+    /// The version after this one, made by a commit of this name.
+    pub(crate) fn next(&self, attempt: u64) -> Self {
+        let kept = self.attempts.len().saturating_sub(ATTEMPTS - 1);
+        let attempts = self.attempts[kept..].iter().copied().chain([attempt]).collect();
+        Self { version: self.version + 1, attempts }
+    }
+
+    /// Whether a commit of this name has made the version after `seen`. `None` if nobody can tell any more.
+    pub(crate) fn tells_of(&self, seen: u64, attempt: u64) -> Option<bool> {
+        let since = usize::try_from(self.version.checked_sub(seen + 1)?).ok()?;
+        let at = self.attempts.len().checked_sub(since + 1)?;
+        Some(self.attempts[at] == attempt)
+    }
+}
+
+/// A session as the lists name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Listed {
+    pub(crate) session: SessionId,
+    pub(crate) principal: Principal,
+}
+
+impl Listed {
+    pub(crate) fn of(facts: &Facts) -> Self {
+        Self { session: facts.id, principal: facts.principal.clone() }
+    }
 }
 
 /// A session as a database holds it.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     pub(crate) stamp: Stamp,
-    /// The names of the last commits, the newest last: that of this version, and those before it.
-    pub(crate) attempts: Vec<u64>,
     pub(crate) rows: Vec<(Bytes, Bytes)>,
     /// Its events without their payloads.
     pub(crate) events: Vec<EventKey>,
@@ -47,23 +74,15 @@ pub(crate) struct EventKey {
 /// One commit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Write<'a> {
-    /// The version that the session must have; `None` if it must not exist.
-    pub(crate) seen: Option<Stamp>,
+    /// The version that the session must have; the first one, 0, if it must not exist.
+    pub(crate) seen: &'a Stamp,
     /// `None` to write nothing and only learn whether the session still has that version.
     pub(crate) next: Option<&'a Next>,
 }
 
-impl Write<'_> {
-    /// The number of the version that is there before.
-    pub(crate) fn seen_version(&self) -> u64 {
-        self.seen.map_or(0, |stamp| stamp.version)
-    }
-}
-
 #[derive(Debug, Default)]
 pub(crate) struct Next {
-    /// The names of the last commits, this one's at the end.
-    pub(crate) attempts: Vec<u64>,
+    pub(crate) stamp: Stamp,
     pub(crate) put: Vec<(Bytes, Bytes)>,
     pub(crate) drop: Vec<Bytes>,
     pub(crate) append: Vec<(EventKey, Bytes)>,
@@ -111,8 +130,7 @@ pub(crate) enum Admission {
 /// What may be counted at admission.
 #[derive(Debug)]
 pub(crate) struct Admit<'a> {
-    pub(crate) session: SessionId,
-    pub(crate) principal: &'a Principal,
+    pub(crate) listed: &'a Listed,
     pub(crate) due: Time,
     pub(crate) sessions: u64,
     pub(crate) sessions_per_principal: u64,
@@ -141,25 +159,25 @@ pub(crate) struct Count {
 /// A database. Every method is one request, or few that do not wait for each other. An outcome that is not known is
 /// [`StoreError::Unknown`]; the caller repeats the commit, which is safe because of the version and the attempt in it.
 pub(crate) trait Backing: 'static {
-    async fn load(&self, session: SessionId, seen: Option<Stamp>) -> Answer<Loaded>;
+    async fn load(&self, session: SessionId, seen: &Stamp) -> Answer<Loaded>;
     async fn commit(&self, session: SessionId, write: &Write<'_>) -> Answer<Committed>;
-    async fn payloads(&self, session: SessionId, seen: Stamp, events: &[EventKey]) -> Answer<Payloads>;
+    async fn payloads(&self, session: SessionId, seen: &Stamp, events: &[EventKey]) -> Answer<Payloads>;
     /// Removes the session if it has this version. `false` if it has another.
-    async fn remove(&self, session: SessionId, seen: Stamp) -> Answer<bool>;
+    async fn remove(&self, session: SessionId, seen: &Stamp) -> Answer<bool>;
 
     /// Counts a session and puts it on the agenda, before it is made.
     async fn admit(&self, admit: &Admit<'_>) -> Answer<Admission>;
     /// A session has closed and counts no more.
-    async fn release(&self, session: SessionId) -> Answer<()>;
+    async fn release(&self, listed: &Listed) -> Answer<()>;
     /// A session is gone: it stands nowhere any more, nor among what these nodes may hold.
-    async fn forget(&self, session: SessionId, present: &[NodeId]) -> Answer<()>;
+    async fn forget(&self, listed: &Listed, present: &[NodeId]) -> Answer<()>;
     async fn count(&self) -> Answer<Count>;
 
     /// Looks at a session no later than then.
-    async fn schedule(&self, session: SessionId, at: Time) -> Answer<()>;
+    async fn schedule(&self, listed: &Listed, at: Time) -> Answer<()>;
     /// Moves a session on the agenda, if it still stands where it was seen.
-    async fn reschedule(&self, session: SessionId, seen: Time, at: Time) -> Answer<()>;
-    async fn due(&self, now: Time, batch: usize) -> Answer<Vec<(SessionId, Time)>>;
+    async fn reschedule(&self, listed: &Listed, seen: Time, at: Time) -> Answer<()>;
+    async fn due(&self, now: Time, batch: usize) -> Answer<Vec<(Listed, Time)>>;
 
     /// Shows that these nodes are alive.
     async fn beat(&self, nodes: &[NodeId]) -> Answer<()>;

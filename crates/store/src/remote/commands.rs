@@ -6,9 +6,9 @@ use std::time::Duration;
 use steadfast_session::command::Sweep;
 use steadfast_session::{Changes, Command, Lifecycle, NodeId, Outcome, SessionId, Time};
 
-use super::backing::{Answer, Backing, Committed, Loaded, Next, Presence, Snapshot, Stamp, Write};
+use super::backing::{Answer, Backing, Committed, Listed, Loaded, Next, Presence, Snapshot, Stamp, Write};
 use super::job::{Done, Order};
-use super::slot::{Slot, Standing, happened, holder, holds};
+use super::slot::{Slot, Standing, holder, holds};
 use super::watch::Watch;
 use super::worker::Worker;
 use crate::error::StoreError;
@@ -54,7 +54,7 @@ impl<B: Backing> Worker<B> {
     async fn try_commands(self: &Rc<Self>, id: SessionId, orders: &[Order]) -> Answer<Option<(Vec<Outcome>, u64, Time)>> {
         let mut slot = match self.take(&id) {
             Some(slot) => slot,
-            None => match self.load(id, None).await? {
+            None => match self.load(id).await? {
                 Some(slot) => slot,
                 None => return Ok(None),
             },
@@ -65,12 +65,12 @@ impl<B: Backing> Worker<B> {
             match self.commit(id, &slot, &applied).await? {
                 Verdict::Done => {
                     let outcomes = self.finish(id, &mut slot, applied).await;
-                    let (version, check_at) = (slot.version, slot.standing.check_at);
+                    let (version, check_at) = (slot.stamp.version, slot.standing.check_at);
                     self.keep(id, slot);
                     return Ok(Some((outcomes, version, check_at)));
                 }
                 Verdict::DoneBefore(snapshot) => {
-                    let version = slot.version + 1;
+                    let version = slot.stamp.version + 1;
                     let outcomes = self.finish(id, &mut slot, applied).await;
                     let check_at = slot.standing.check_at;
                     let newer = self.restore(id, snapshot)?;
@@ -133,13 +133,15 @@ impl<B: Backing> Worker<B> {
     async fn commit(&self, id: SessionId, slot: &Slot, applied: &Applied) -> Answer<Verdict> {
         for node in &applied.newcomers {
             let own = self.own.borrow().contains(node);
-            self.backing.present(Presence { session: id, node: *node, version: slot.version + 1, own }).await?;
+            let presence = Presence { session: id, node: *node, version: slot.stamp.version + 1, own };
+            self.patiently(|| self.backing.present(presence)).await?;
         }
         let next = (!applied.next.is_empty()).then_some(&applied.next);
-        let write = Write { seen: slot.stamp(), next };
+        let write = Write { seen: &slot.stamp, next };
+        let listed = Listed::of(slot.session.facts());
         let schedule = async {
             if applied.earlier
-                && let Err(error) = self.backing.schedule(id, slot.standing.check_at).await
+                && let Err(error) = self.backing.schedule(&listed, slot.standing.check_at).await
             {
                 // It stands on the agenda, later. That is when it will be looked at.
                 tracing::debug!(session = id.short(), %error, "a session is looked at later than it should be");
@@ -158,7 +160,7 @@ impl<B: Backing> Worker<B> {
             let error = match self.backing.commit(id, write).await {
                 Ok(Committed::Done) => return Ok(Verdict::Done),
                 Ok(Committed::Beaten(Some(snapshot))) if write.next.is_some() => {
-                    return match happened(&snapshot, write.seen_version(), attempt) {
+                    return match snapshot.stamp.tells_of(write.seen.version, attempt) {
                         Some(true) => Ok(Verdict::DoneBefore(snapshot)),
                         None if in_doubt => {
                             Err(StoreError::Unknown("too much has happened since to tell".into()))
@@ -186,11 +188,11 @@ impl<B: Backing> Worker<B> {
     async fn finish(self: &Rc<Self>, id: SessionId, slot: &mut Slot, applied: Applied) -> Vec<Outcome> {
         let Applied { outcomes, changes, next, .. } = applied;
         if !next.is_empty() {
-            slot.committed(next);
+            slot.stamp = next.stamp;
         }
         let has_closed =
             changes.iter().flat_map(|one| &one.lifecycle).any(|event| matches!(event, Lifecycle::Closed(_)));
-        if has_closed && let Err(error) = self.backing.release(id).await {
+        if has_closed && let Err(error) = self.backing.release(&Listed::of(slot.session.facts())).await {
             // Counted until it is removed.
             tracing::debug!(session = id.short(), %error, "a closed session counts for a while");
         }
@@ -224,12 +226,12 @@ impl<B: Backing> Worker<B> {
         }
     }
 
-    /// Loads a session, unless it still has the version that was seen. Then, and if there is none, gives `None`.
-    pub(crate) async fn load(&self, id: SessionId, seen: Option<Stamp>) -> Answer<Option<Box<Slot>>> {
-        match self.patiently(|| self.backing.load(id, seen)).await? {
+    /// Loads a session of which nothing is known here.
+    pub(crate) async fn load(&self, id: SessionId) -> Answer<Option<Box<Slot>>> {
+        let nothing = Stamp::default();
+        match self.patiently(|| self.backing.load(id, &nothing)).await? {
             Loaded::Newer(snapshot) => self.restore(id, snapshot).map(Some),
-            Loaded::Same => Ok(None),
-            Loaded::Missing => {
+            Loaded::Same | Loaded::Missing => {
                 self.notice(id, None);
                 Ok(None)
             }

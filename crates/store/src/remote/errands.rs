@@ -7,7 +7,7 @@ use steadfast_session::{NodeId, Outcome, SessionId, Step, Time};
 use tokio::sync::oneshot;
 use tokio::task::{JoinSet, spawn_local};
 
-use super::backing::{Answer, Backing};
+use super::backing::{Answer, Backing, Listed};
 use super::codec;
 use super::job::{Job, Order, Work};
 use super::worker::Worker;
@@ -53,9 +53,9 @@ impl<B: Backing> Worker<B> {
         let due = self.patiently(|| self.backing.due(now, batch)).await?;
         for stride in due.chunks(STRIDE) {
             let mut set = JoinSet::new();
-            for &(id, seen) in stride {
+            for (listed, seen) in stride.iter().cloned() {
                 let worker = Rc::clone(self);
-                set.spawn_local(async move { worker.sweep_one(id, seen, now).await });
+                set.spawn_local(async move { worker.sweep_one(listed, seen, now).await });
             }
             while let Some(swept) = set.join_next().await {
                 swept.unwrap_or_else(|panic| Err(StoreError::Corrupt(panic.to_string())))?;
@@ -64,21 +64,22 @@ impl<B: Backing> Worker<B> {
         Ok(due.len())
     }
 
-    async fn sweep_one(self: Rc<Self>, id: SessionId, seen: Time, now: Time) -> Answer<()> {
+    async fn sweep_one(self: Rc<Self>, listed: Listed, seen: Time, now: Time) -> Answer<()> {
         let sweep = |to| Order { command: Sweep.into_command(), now, strikes: None, to };
+        let id = listed.session;
         match self.order(id, sweep).await {
             Ok(done) if matches!(done.outcome, Outcome::Sweep(Swept::Next(_))) => {
-                self.backing.reschedule(id, seen, done.check_at).await
+                self.backing.reschedule(&listed, seen, done.check_at).await
             }
             Ok(_) => {
                 let (to, removed) = oneshot::channel();
-                self.queue(id, Work::Remove { now, to }, None);
+                self.queue(id, Work::Remove { listed, now, to }, None);
                 removed.await.unwrap_or_else(|_| Err(StoreError::Unknown("not removed".into())))
             }
             Err(error @ StoreError::Corrupt(_)) => {
                 // Left as it is for somebody to look at, but not again and again.
                 tracing::error!(session = id.short(), %error, "a session cannot be swept");
-                self.backing.reschedule(id, seen, now.plus(self.settings.keep)).await
+                self.backing.reschedule(&listed, seen, now.plus(self.settings.keep)).await
             }
             Err(error) => Err(error),
         }

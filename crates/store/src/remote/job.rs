@@ -5,7 +5,7 @@ use std::sync::Arc;
 use steadfast_session::{Command, Facts, Holdings, NodeId, Outcome, Read, SessionId, StreamNo, Time};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::backing::Answer;
+use super::backing::{Answer, Listed};
 use crate::store::{Opened, Usage};
 
 pub(crate) type To<T> = oneshot::Sender<Answer<T>>;
@@ -39,7 +39,7 @@ pub(crate) enum Work {
     /// Somebody else has changed it, or may have.
     Look,
     /// Removes its rows, if it is over by now.
-    Remove { now: Time, to: To<()> },
+    Remove { listed: Listed, now: Time, to: To<()> },
 }
 
 /// A command on its way.

@@ -8,7 +8,7 @@ use steadfast_session::{
     Changes, Command, Facts, Holdings, Lifecycle, NodeId, Outcome, Read, SessionId, StreamNo, Time,
 };
 
-use super::backing::{Admission, Admit, Answer, Backing, EventKey, Loaded, Payloads, Presence, Write};
+use super::backing::{Admission, Admit, Answer, Backing, EventKey, Listed, Loaded, Payloads, Presence, Stamp, Write};
 use super::commands::Verdict;
 use super::job::Work;
 use super::slot::{Slot, Standing};
@@ -35,7 +35,7 @@ impl<B: Backing> Worker<B> {
                     tracing::debug!(session = id.short(), %error, "news cannot be looked at");
                 }
             }
-            Work::Remove { now, to } => drop(to.send(self.remove(id, now).await)),
+            Work::Remove { listed, now, to } => drop(to.send(self.remove(&listed, now).await)),
         }
     }
 
@@ -45,17 +45,24 @@ impl<B: Backing> Worker<B> {
         let present = self.own.borrow().clone();
         let mut slot = Slot::open(Arc::clone(&facts), Standing { check_at: Time(0), present });
         slot.standing.check_at = self.check_at(&slot, facts.opened_at);
-        match self.admit(&slot).await? {
-            Admission::OverLimit(limit) => return Ok(Opened::OverLimit(limit)),
-            Admission::Admitted | Admission::Known => {}
+        let admission = self.admit(&slot).await?;
+        if let Admission::OverLimit(limit) = admission {
+            let is_taken = self.current(facts.id, |_| ()).await?.is_some();
+            return Ok(if is_taken { Opened::Taken } else { Opened::OverLimit(limit) });
         }
         let attempt = self.attempt();
         let next = slot.first(attempt);
-        match self.commit_surely(facts.id, &Write { seen: None, next: Some(&next) }, attempt).await? {
+        match self.commit_surely(facts.id, &Write { seen: &slot.stamp, next: Some(&next) }, attempt).await? {
             Verdict::Done | Verdict::DoneBefore(_) => {}
-            Verdict::Beaten(_) => return Ok(Opened::Taken),
+            Verdict::Beaten(_) => {
+                if admission == Admission::Admitted {
+                    // Somebody else's session has this id, and is counted as theirs.
+                    self.backing.forget(&Listed::of(&facts), &[]).await?;
+                }
+                return Ok(Opened::Taken);
+            }
         }
-        slot.committed(next);
+        slot.stamp = next.stamp;
         self.keep(facts.id, Box::new(slot));
         let changes = Changes { lifecycle: vec![Lifecycle::Opened], ..Changes::default() };
         self.outlet.publish(&facts, &changes);
@@ -66,8 +73,7 @@ impl<B: Backing> Worker<B> {
         let facts = slot.session.facts();
         let limits = &self.rules.limits;
         let admit = Admit {
-            session: facts.id,
-            principal: &facts.principal,
+            listed: &Listed::of(facts),
             due: slot.standing.check_at,
             sessions: limits.sessions,
             sessions_per_principal: limits.sessions_per_principal,
@@ -75,7 +81,7 @@ impl<B: Backing> Worker<B> {
         let present = async {
             for node in &slot.standing.present {
                 let presence = Presence { session: facts.id, node: *node, version: 1, own: true };
-                self.backing.present(presence).await?;
+                self.patiently(|| self.backing.present(presence)).await?;
             }
             Ok(())
         };
@@ -87,8 +93,8 @@ impl<B: Backing> Worker<B> {
     /// A session as it is now.
     async fn current<T>(&self, id: SessionId, look: impl FnOnce(&Slot) -> T) -> Answer<Option<T>> {
         let cached = self.take(&id);
-        let seen = cached.as_ref().and_then(|slot| slot.stamp());
-        let loaded = self.patiently(|| self.backing.load(id, seen)).await;
+        let seen = cached.as_ref().map_or_else(Stamp::default, |slot| slot.stamp.clone());
+        let loaded = self.patiently(|| self.backing.load(id, &seen)).await;
         let slot = match (loaded, cached) {
             (Ok(Loaded::Newer(snapshot)), _) => self.restore(id, snapshot)?,
             (Ok(Loaded::Same), Some(cached)) => cached,
@@ -121,16 +127,15 @@ impl<B: Backing> Worker<B> {
     async fn read(&self, id: SessionId, stream: StreamNo, after: u64, budget: u64) -> Answer<Read> {
         let mut slot = match self.take(&id) {
             Some(slot) => slot,
-            None => match self.load(id, None).await? {
+            None => match self.load(id).await? {
                 Some(slot) => slot,
                 None => return Ok(Read::NoSession),
             },
         };
         for _ in 0..TRIES {
             let mut read = slot.session.read(stream, after, budget);
-            let Some(seen) = slot.stamp() else { break };
             let events = events_of(stream, &read);
-            match self.patiently(|| self.backing.payloads(id, seen, &events)).await {
+            match self.patiently(|| self.backing.payloads(id, &slot.stamp, &events)).await {
                 Ok(Payloads::Read(payloads)) => {
                     self.keep(id, slot);
                     fill(&mut read, payloads)?;
@@ -152,24 +157,25 @@ impl<B: Backing> Worker<B> {
     }
 
     /// Removes the rows of a session whose time is over, and its place in the lists.
-    async fn remove(&self, id: SessionId, now: Time) -> Answer<()> {
+    async fn remove(&self, listed: &Listed, now: Time) -> Answer<()> {
         let over = |slot: &Slot| {
             let mut session = slot.session.clone();
             let swept = session.apply(Command::Sweep(Sweep), now, &self.rules, &mut Changes::default());
             let is_over = swept == Outcome::Sweep(Swept::Remove);
-            is_over.then(|| (slot.stamp(), slot.standing.present.clone()))
+            is_over.then(|| (slot.stamp.clone(), slot.standing.present.clone()))
         };
+        let id = listed.session;
         match self.current(id, over).await? {
-            None => self.backing.forget(id, &[]).await,
-            Some(Some((Some(seen), present))) => {
+            None => self.backing.forget(listed, &[]).await,
+            Some(Some((seen, present))) => {
                 // If somebody was faster, the next sweep finds out what is left to do.
-                if self.backing.remove(id, seen).await? {
+                if self.backing.remove(id, &seen).await? {
                     drop(self.take(&id));
-                    self.backing.forget(id, &present).await?;
+                    self.backing.forget(listed, &present).await?;
                 }
                 Ok(())
             }
-            Some(_) => Ok(()),
+            Some(None) => Ok(()),
         }
     }
 }

@@ -10,7 +10,7 @@ use steadfast_session::{
     Changes, Class, Command, Facts, NodeId, Outcome, Session, SessionId, Stream, StreamKind, StreamNo, Time,
 };
 
-use super::backing::{ATTEMPTS, EventKey, Next, Snapshot, Stamp};
+use super::backing::{EventKey, Next, Snapshot, Stamp};
 use super::codec;
 use crate::error::StoreError;
 
@@ -33,8 +33,7 @@ pub(crate) struct Standing {
 /// A session as of one version.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    pub(crate) version: u64,
-    attempts: Vec<u64>,
+    pub(crate) stamp: Stamp,
     pub(crate) session: Session,
     pub(crate) standing: Standing,
     /// Events that are in the database, by stream: all but answers in rows.
@@ -45,7 +44,7 @@ impl Slot {
     /// A session that is not in the database yet.
     pub(crate) fn open(facts: Arc<Facts>, standing: Standing) -> Self {
         let session = Session::open(facts);
-        Self { version: 0, attempts: Vec::new(), session, standing, logged: BTreeMap::new() }
+        Self { stamp: Stamp::default(), session, standing, logged: BTreeMap::new() }
     }
 
     pub(crate) fn restore(id: SessionId, mut snapshot: Snapshot) -> Result<Self, StoreError> {
@@ -53,9 +52,9 @@ impl Slot {
         for key in &snapshot.events {
             logged.entry(key.stream).or_default().insert(key.seq, *key);
         }
-        let (version, attempts) = (snapshot.stamp.version, std::mem::take(&mut snapshot.attempts));
+        let stamp = std::mem::take(&mut snapshot.stamp);
         let (session, standing) = codec::restore(id, snapshot)?;
-        Ok(Self { version, attempts, session, standing, logged })
+        Ok(Self { stamp, session, standing, logged })
     }
 
     pub(crate) fn weigh(&self) -> u64 {
@@ -73,7 +72,7 @@ impl Slot {
             (Bytes::from_static(codec::FACTS), codec::facts(self.session.facts())),
             (Bytes::from_static(codec::META), codec::meta(&self.session, &self.standing)),
         ];
-        Next { attempts: vec![attempt], put, ..Next::default() }
+        Next { stamp: self.stamp.next(attempt), put, ..Next::default() }
     }
 
     /// What the database must be told after these changes. `before` is what the session held and where it stood.
@@ -98,8 +97,7 @@ impl Slot {
         if changes.iter().any(|one| one.meta) || (self.session.bytes(), &self.standing) != (before.0, &before.1) {
             next.put.push((Bytes::from_static(codec::META), codec::meta(&self.session, &self.standing)));
         }
-        let kept = self.attempts.len().saturating_sub(ATTEMPTS - 1);
-        next.attempts = self.attempts[kept..].iter().copied().chain([attempt]).collect();
+        next.stamp = self.stamp.next(attempt);
         next
     }
 
@@ -127,17 +125,6 @@ impl Slot {
                 }
             }
         }
-    }
-
-    /// The version that it is; `None` if it is not in the database yet.
-    pub(crate) fn stamp(&self) -> Option<Stamp> {
-        self.attempts.last().map(|attempt| Stamp { version: self.version, attempt: *attempt })
-    }
-
-    /// The commit has happened.
-    pub(crate) fn committed(&mut self, next: Next) {
-        self.version += 1;
-        self.attempts = next.attempts;
     }
 }
 
@@ -181,11 +168,4 @@ pub(crate) fn holds(outcome: &Outcome) -> bool {
             | Outcome::OpenAsk(AskOpened::Opened { .. })
             | Outcome::Attach(Attached::Attached { .. })
     )
-}
-
-/// Whether a commit of this name has made the version after `seen`. `None` if nobody can tell any more.
-pub(crate) fn happened(snapshot: &Snapshot, seen: u64, attempt: u64) -> Option<bool> {
-    let since = usize::try_from(snapshot.stamp.version.checked_sub(seen + 1)?).ok()?;
-    let at = snapshot.attempts.len().checked_sub(since + 1)?;
-    Some(snapshot.attempts[at] == attempt)
 }

@@ -67,7 +67,7 @@ async fn a_commit_in_doubt_is_found_out_among_those_of_others() {
             while proxy.waits() {
                 tokio::task::yield_now().await;
             }
-            for _ in 0..5 {
+            for _ in 0..3 {
                 run(&other, session, message("theirs")).await;
             }
         });
