@@ -43,6 +43,15 @@ pub(crate) const SUITES: &[Suite] = &[
         steps: &[run(&["cargo", "test", "--workspace", "--locked"])],
     },
     Suite {
+        name: "redis",
+        why: "sessions in Redis keep the contract and behave like all others",
+        needs: &["redis-server"],
+        steps: &[
+            run(&["cargo", "test", "--locked", "-p", "steadfast-store", "--features", "redis", "--test", "redis"]),
+            run(&["cargo", "test", "--locked", "-p", "steadfast", "--features", "redis", "--test", "behaviour", "on_redis"]),
+        ],
+    },
+    Suite {
         name: "doc",
         why: "the documentation builds without a warning",
         needs: &[],
@@ -86,6 +95,11 @@ pub(crate) const TOOLS: &[Tool] = &[
         name: "python3-venv",
         probe: &["python3", "-c", "import ensurepip, venv"],
         get: "your package manager",
+    },
+    Tool {
+        name: "redis-server",
+        probe: &["redis-server", "--version"],
+        get: "your package manager, version 7 or later",
     },
     Tool {
         name: "valgrind",

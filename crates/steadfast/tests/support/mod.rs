@@ -32,7 +32,7 @@ pub(crate) use serde_json::{Value, json};
 pub(crate) use session::Session;
 pub(crate) use sse::{Frame, Stream};
 
-/// Makes two tests of each named function, which takes a [`Backing`]: one in memory, one on SQLite.
+/// Makes tests of each named function, which takes a [`Backing`]: one in memory, one on SQLite, and one on Redis if that is built in and there is a server.
 #[macro_export]
 macro_rules! on_every_store {
     ($($name:ident),+ $(,)?) => {
@@ -46,6 +46,15 @@ macro_rules! on_every_store {
             $(#[tokio::test]
             async fn $name() {
                 super::$name($crate::support::Backing::Sqlite).await;
+            })+
+        }
+        #[cfg(feature = "redis")]
+        mod on_redis {
+            $(#[tokio::test]
+            async fn $name() {
+                if steadfast_store::testing::server::RedisServer::shared().is_some() {
+                    super::$name($crate::support::Backing::Redis).await;
+                }
             })+
         }
     };

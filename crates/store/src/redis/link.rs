@@ -34,6 +34,11 @@ pub(super) enum Link {
 }
 
 impl Link {
+    /// Whether this is an address at all.
+    pub(super) fn understands(url: &str) -> bool {
+        url.into_connection_info().is_ok()
+    }
+
     /// Does not wait for the server: the first request does.
     pub(super) fn open(options: &RedisOptions, news: mpsc::Sender<SessionId>) -> Answer<Self> {
         let hear = move |push: PushInfo| {

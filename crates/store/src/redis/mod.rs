@@ -45,6 +45,39 @@ pub struct RedisOptions {
 }
 
 impl RedisOptions {
+    /// Reads an address as people write it: `redis://[USER:PASSWORD@]HOST[:PORT][/DB]`, with TLS `rediss://`, and for a cluster
+    /// `redis+cluster://` or `rediss+cluster://` with any of its nodes, parted by commas. Settings may follow, as in
+    /// `?prefix=NAME&node_ttl=4000`: what all keys begin with, and after how many milliseconds of silence a process is
+    /// taken for dead. `None` if it is no such address.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (address, settings) = text.split_once('?').unwrap_or((text, ""));
+        let (scheme, rest) = address.split_once("://")?;
+        let (scheme, cluster) = match scheme.strip_suffix("+cluster") {
+            Some(scheme) => (scheme, true),
+            None => (scheme, false),
+        };
+        if scheme != "redis" && scheme != "rediss" {
+            return None;
+        }
+        let (user, hosts) = rest.rsplit_once('@').map_or(("", rest), |(user, hosts)| (user, hosts));
+        let at = if user.is_empty() { "" } else { "@" };
+        let hosts: Vec<&str> = if cluster { hosts.split(',').collect() } else { vec![hosts] };
+        let urls: Vec<String> = hosts.iter().map(|host| format!("{scheme}://{user}{at}{host}")).collect();
+        let fits = hosts.iter().zip(&urls).all(|(host, url)| !host.is_empty() && Link::understands(url));
+        let mut options = Self { urls, cluster, ..Self::new("") };
+        for setting in settings.split('&').filter(|setting| !setting.is_empty()) {
+            match setting.split_once('=')? {
+                ("prefix", name) if is_prefix(name) => name.clone_into(&mut options.prefix),
+                ("node_ttl", millis) => {
+                    options.node_ttl = Duration::from_millis(millis.parse().ok().filter(|ttl| *ttl >= 100)?);
+                    options.heartbeat = options.node_ttl / 4;
+                }
+                _ => return None,
+            }
+        }
+        fits.then_some(options)
+    }
+
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             urls: vec![url.into()],
@@ -61,6 +94,11 @@ impl RedisOptions {
     }
 }
 
+/// Braces would tell a cluster to keep together what does not belong together.
+fn is_prefix(name: &str) -> bool {
+    !name.is_empty() && !name.contains(['{', '}'])
+}
+
 /// The store for many machines. Dropping it finishes what is queued.
 #[derive(Debug)]
 pub struct RedisStore(Remote);
@@ -68,8 +106,8 @@ pub struct RedisStore(Remote);
 impl RedisStore {
     /// Does not wait for the server: a store that cannot be reached says so when it is used, and recovers by itself.
     pub fn open(rules: Rules, options: RedisOptions) -> Result<Self, StoreError> {
-        if options.prefix.contains(['{', '}']) {
-            return Err(StoreError::Unavailable("a prefix of keys has no braces".into()));
+        if !is_prefix(&options.prefix) {
+            return Err(StoreError::Unavailable("a prefix of keys has letters, and no braces".into()));
         }
         let keep = keep_for(&rules);
         let settings = Settings {
@@ -151,5 +189,32 @@ impl Store for RedisStore {
 
     fn usage(&self) -> Reply<Usage> {
         self.0.usage()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The addresses, whether it is a cluster, and the prefix.
+    fn parsed(text: &str) -> Option<(Vec<String>, bool, String)> {
+        RedisOptions::parse(text).map(|options| (options.urls, options.cluster, options.prefix))
+    }
+
+    #[test]
+    fn addresses_are_read_as_people_write_them() {
+        let expect = |text: &str, urls: &[&str], cluster: bool, prefix: &str| {
+            let urls = urls.iter().map(|url| (*url).to_owned()).collect();
+            assert_eq!(parsed(text), Some((urls, cluster, prefix.to_owned())), "{text}");
+        };
+        expect("redis://h", &["redis://h"], false, "steadfast");
+        expect("rediss://u:p@h:1/2?prefix=x", &["rediss://u:p@h:1/2"], false, "x");
+        expect("redis+cluster://:p@a:1,b:2", &["redis://:p@a:1", "redis://:p@b:2"], true, "steadfast");
+        expect("rediss+cluster://a", &["rediss://a"], true, "steadfast");
+        let quick = RedisOptions::parse("redis://h?node_ttl=1000&prefix=x").expect("an address");
+        assert_eq!((quick.node_ttl.as_millis(), quick.heartbeat.as_millis(), &*quick.prefix), (1000, 250, "x"));
+        for bad in ["redis://h?node_ttl=1", "redis://h?what=1", "redis:", "redis://", "http://h", "redis://h?prefix=", "redis://h?prefix={x}", "redis+cluster://a,"] {
+            assert_eq!(parsed(bad), None, "{bad}");
+        }
     }
 }

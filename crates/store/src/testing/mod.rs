@@ -10,6 +10,8 @@ pub mod model;
 pub mod moves;
 pub mod random;
 pub mod recorder;
+#[cfg(feature = "redis")]
+pub mod server;
 
 use steadfast_session::Rules;
 

@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use redis::Commands;
 use steadfast_session::{Class, Session, SessionId, StreamKind};
 use steadfast_store::testing::model::Model;
+use steadfast_store::testing::server::RedisServer;
 
-use crate::server::Server;
+use crate::server::connect;
 
-pub(crate) fn audit(server: &Server, prefix: &str, model: &Model) -> Result<(), String> {
-    let mut server = server.connect().map_err(|error| error.to_string())?;
+pub(crate) fn audit(server: &RedisServer, prefix: &str, model: &Model) -> Result<(), String> {
+    let mut server = connect(server).map_err(|error| error.to_string())?;
     let all: Vec<String> = [format!("{prefix}:*"), format!("{{{prefix}}}:*")]
         .iter()
         .flat_map(|pattern| server.keys::<_, Vec<String>>(pattern).expect("the server answers"))

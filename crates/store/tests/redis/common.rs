@@ -7,10 +7,10 @@ use steadfast_session::command::{Append, Begin, Begun, Duplicates, Finish, Targe
 use steadfast_session::{
     CallNo, Class, Facts, NodeId, Principal, Read, Rules, SessionId, Slice, Step, StreamNo, Time,
 };
+use steadfast_store::testing::server::RedisServer;
 use steadfast_store::{Opened, RedisOptions, RedisStore, Store, StoreExt};
 use steadfast_wire::Revision;
 
-use crate::server::Server;
 
 pub(crate) const NOW: Time = Time(1_000_000);
 pub(crate) const ONE: NodeId = NodeId(7);
@@ -21,7 +21,7 @@ pub(crate) fn id(n: u8) -> SessionId {
     SessionId::from_random([n; SessionId::BYTES])
 }
 
-pub(crate) fn options(server: &Server, prefix: &str) -> RedisOptions {
+pub(crate) fn options(server: &RedisServer, prefix: &str) -> RedisOptions {
     RedisOptions { prefix: prefix.to_owned(), ..RedisOptions::new(server.url()) }
 }
 
@@ -114,7 +114,7 @@ pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut
 /// The server of most tests, or the end of the test where there is none.
 macro_rules! server_or_skip {
     () => {
-        match crate::server::shared() {
+        match steadfast_store::testing::server::RedisServer::shared() {
             Some(server) => server,
             None => return,
         }

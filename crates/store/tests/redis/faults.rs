@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use steadfast_session::command::{AppendOutcome, Finished};
+use steadfast_store::testing::server::{RedisServer, fresh_name};
 use steadfast_store::{RedisOptions, Store, StoreError, StoreExt};
 
 use crate::common::{
     FIRST, NOW, ONE, begin_call, finish, id, message, open, open_session, options, read, run, server_or_skip, texts,
 };
 use crate::proxy::{Cut, Proxy};
-use crate::server::{Server, fresh_prefix};
+use crate::server::ask;
 
 /// A store whose only traffic is what the test makes.
 fn quiet(options: RedisOptions) -> RedisOptions {
@@ -20,7 +21,7 @@ fn quiet(options: RedisOptions) -> RedisOptions {
 async fn a_commit_in_doubt_is_found_out() {
     let server = server_or_skip!();
     let proxy = Proxy::start(server.port());
-    let prefix = fresh_prefix();
+    let prefix = fresh_name();
     let through = RedisOptions {
         urls: vec![format!("redis://127.0.0.1:{}", proxy.port)],
         ..quiet(options(server, &prefix))
@@ -52,7 +53,7 @@ async fn a_commit_in_doubt_is_found_out() {
 async fn a_commit_in_doubt_is_found_out_among_those_of_others() {
     let server = server_or_skip!();
     let proxy = Proxy::start(server.port());
-    let prefix = fresh_prefix();
+    let prefix = fresh_name();
     let through = RedisOptions {
         urls: vec![format!("redis://127.0.0.1:{}", proxy.port)],
         ..quiet(options(server, &prefix))
@@ -81,10 +82,10 @@ async fn a_commit_in_doubt_is_found_out_among_those_of_others() {
 #[tokio::test]
 async fn scripts_come_back_after_they_were_flushed() {
     let server = server_or_skip!();
-    let store = open(options(server, &fresh_prefix()));
+    let store = open(options(server, &fresh_name()));
     let session = open_session(&store, 1).await;
     for n in 0..20 {
-        let () = server.ask("SCRIPT FLUSH");
+        let () = ask(server, "SCRIPT FLUSH");
         run(&store, session, message(&n.to_string())).await;
     }
     assert_eq!(read(&store, session, FIRST).await.entries.len(), 20);
@@ -92,7 +93,7 @@ async fn scripts_come_back_after_they_were_flushed() {
 
 #[tokio::test]
 async fn a_server_that_goes_away_is_unavailable_and_loses_nothing() {
-    let Some(mut server) = Server::start(&["--appendonly", "yes", "--appendfsync", "always"]) else { return };
+    let Some(mut server) = RedisServer::start(&["--appendonly", "yes", "--appendfsync", "always"]) else { return };
     let patient = RedisOptions { patience: Duration::from_millis(100), ..options(&server, "t") };
     let store = open(patient);
     store.join(ONE, NOW).await.unwrap();
@@ -119,16 +120,16 @@ async fn a_server_that_goes_away_is_unavailable_and_loses_nothing() {
 #[tokio::test]
 async fn a_server_that_has_forgotten_commits_is_believed() {
     let server = server_or_skip!();
-    let prefix = fresh_prefix();
+    let prefix = fresh_name();
     let (store, other) = (open(quiet(options(server, &prefix))), open(quiet(options(server, &prefix))));
     let session = open_session(&store, 1).await;
     run(&store, session, message("kept")).await;
     let key = format!("{prefix}:{{{}}}", id(1).expose());
-    let () = server.ask(&format!("COPY {key} saved:{key}"));
-    let () = server.ask(&format!("COPY {key}:log saved:{key}:log"));
+    let () = ask(server, &format!("COPY {key} saved:{key}"));
+    let () = ask(server, &format!("COPY {key}:log saved:{key}:log"));
     run(&store, session, message("forgotten")).await;
-    let () = server.ask(&format!("COPY saved:{key} {key} REPLACE"));
-    let () = server.ask(&format!("COPY saved:{key}:log {key}:log REPLACE"));
+    let () = ask(server, &format!("COPY saved:{key} {key} REPLACE"));
+    let () = ask(server, &format!("COPY saved:{key}:log {key}:log REPLACE"));
     run(&other, session, message("instead")).await;
     run(&store, session, message("next")).await;
     assert_eq!(texts(&other, session, FIRST).await, ["kept", "instead", "next"]);

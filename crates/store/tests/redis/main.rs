@@ -1,5 +1,6 @@
 //! The Redis store keeps the contract, and what a server on the network adds to it.
 
+mod access;
 mod audit;
 mod common;
 mod economy;
@@ -14,12 +15,13 @@ use std::time::Duration;
 use steadfast_session::{NodeId, Rules};
 use steadfast_store::testing::Place;
 use steadfast_store::testing::model::Model;
+use steadfast_store::testing::server::{RedisServer, fresh_name};
 use steadfast_store::{RedisOptions, RedisStore};
 
-use server::{Server, fresh_prefix, shared};
+use server::ask;
 
 struct Redis {
-    server: &'static Server,
+    server: &'static RedisServer,
     prefix: String,
 }
 
@@ -30,7 +32,7 @@ impl Place for Redis {
     const ONE_QUEUE: bool = false;
 
     fn fresh() -> Self {
-        Self { server: shared().expect("a Redis server"), prefix: fresh_prefix() }
+        Self { server: RedisServer::shared().expect("a Redis server"), prefix: fresh_name() }
     }
 
     fn open(&self, rules: Rules) -> RedisStore {
@@ -49,8 +51,8 @@ impl Place for Redis {
         let nodes = store.nodes();
         drop(store);
         for NodeId(node) in nodes {
-            let () = self.server.ask(&format!("ZADD {{{}}}:nodes XX 0 {node:016x}", self.prefix));
-            let () = self.server.ask(&format!("HSET {{{}}}:pulse since 0", self.prefix));
+            let () = ask(self.server, &format!("ZADD {{{}}}:nodes XX 0 {node:016x}", self.prefix));
+            let () = ask(self.server, &format!("HSET {{{}}}:pulse since 0", self.prefix));
         }
     }
 

@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use steadfast_session::command::{Begun, Finished};
 use steadfast_session::{Holdings, NodeId};
+use steadfast_store::testing::server::{RedisServer, fresh_name};
 use steadfast_store::{RedisOptions, RedisStore, Store, StoreExt};
 
 use crate::common::{
     NOW, ONE, OTHER, begin, begin_call, eventually, finish, open, open_session, options, run, server_or_skip, texts,
 };
-use crate::server::{Server, fresh_prefix};
 
 const TTL: Duration = Duration::from_millis(400);
 
 /// A process that shows that it is alive, and one that was stopped right after it had started.
-fn two(server: &Server) -> (RedisStore, RedisStore) {
-    let prefix = fresh_prefix();
+fn two(server: &RedisServer) -> (RedisStore, RedisStore) {
+    let prefix = fresh_name();
     let options = RedisOptions { node_ttl: TTL, ..options(server, &prefix) };
     let alive = open(RedisOptions { heartbeat: TTL / 10, ..options.clone() });
     (alive, open(RedisOptions { heartbeat: Duration::from_secs(3600), ..options }))
@@ -76,7 +76,7 @@ async fn a_node_that_was_buried_alive_cannot_answer_and_starts_anew() {
 #[tokio::test]
 async fn after_a_silence_of_all_everybody_gets_time() {
     let server = server_or_skip!();
-    let prefix = fresh_prefix();
+    let prefix = fresh_name();
     let silent = RedisOptions { node_ttl: TTL, heartbeat: Duration::from_secs(3600), ..options(server, &prefix) };
     let (one, other) = (open(silent.clone()), open(silent));
     one.join(ONE, NOW).await.unwrap();
