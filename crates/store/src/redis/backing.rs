@@ -11,8 +11,8 @@ use super::keys::{Keys, event_name, event_of, listed_of, member, node_name, node
 use super::link::{Link, Source};
 use crate::error::StoreError;
 use crate::remote::backing::{
-    Admission, Admit, Answer, Backing, Committed, Count, EventKey, Listed, Loaded, Payloads, Presence, Snapshot, Stamp,
-    Write,
+    Admission, Admit, Answer, Backing, Committed, Count, EventKey, Listed, Loaded, Payloads, Presence,
+    Snapshot, Stamp, Write,
 };
 
 /// Sessions from which the bytes of all are estimated.
@@ -169,10 +169,9 @@ impl Backing for Redis {
         }
         let mut sample = Vec::new();
         while let Some(row) = rows.join_next().await {
-            match row.map_err(|panic| StoreError::Corrupt(panic.to_string()))?? {
-                Value::BulkString(row) => sample.push(row.into()),
-                // A session that is gone and still listed.
-                _ => {}
+            // Nothing is there if a session is gone and still listed.
+            if let Value::BulkString(row) = row.map_err(|panic| StoreError::Corrupt(panic.to_string()))?? {
+                sample.push(row.into());
             }
         }
         Ok(Count { open: listed.saturating_sub(closed), listed, sample })
@@ -228,7 +227,8 @@ impl Backing for Redis {
         let Presence { session, node, version, own } = presence;
         let list = self.keys.sessions_of(node);
         let (name, version, own) = (node_name(node), version.to_string(), u8::from(own).to_string());
-        let args = [name.as_bytes(), session.as_bytes(), version.as_bytes(), own.as_bytes(), self.keep.as_bytes()];
+        let args =
+            [name.as_bytes(), session.as_bytes(), version.as_bytes(), own.as_bytes(), self.keep.as_bytes()];
         self.on_lists(&self.scripts.present, &[&self.keys.nodes, &list], &args).await.map(drop)
     }
 

@@ -212,8 +212,20 @@ mod tests {
         expect("redis+cluster://:p@a:1,b:2", &["redis://:p@a:1", "redis://:p@b:2"], true, "steadfast");
         expect("rediss+cluster://a", &["rediss://a"], true, "steadfast");
         let quick = RedisOptions::parse("redis://h?node_ttl=1000&prefix=x").expect("an address");
-        assert_eq!((quick.node_ttl.as_millis(), quick.heartbeat.as_millis(), &*quick.prefix), (1000, 250, "x"));
-        for bad in ["redis://h?node_ttl=1", "redis://h?what=1", "redis:", "redis://", "http://h", "redis://h?prefix=", "redis://h?prefix={x}", "redis+cluster://a,"] {
+        assert_eq!(
+            (quick.node_ttl.as_millis(), quick.heartbeat.as_millis(), &*quick.prefix),
+            (1000, 250, "x")
+        );
+        for bad in [
+            "redis://h?node_ttl=1",
+            "redis://h?what=1",
+            "redis:",
+            "redis://",
+            "http://h",
+            "redis://h?prefix=",
+            "redis://h?prefix={x}",
+            "redis+cluster://a,",
+        ] {
             assert_eq!(parsed(bad), None, "{bad}");
         }
     }

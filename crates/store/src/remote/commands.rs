@@ -51,7 +51,11 @@ impl<B: Backing> Worker<B> {
     }
 
     /// The outcomes and the version that they were committed in. `None` if there is no such session.
-    async fn try_commands(self: &Rc<Self>, id: SessionId, orders: &[Order]) -> Answer<Option<(Vec<Outcome>, u64, Time)>> {
+    async fn try_commands(
+        self: &Rc<Self>,
+        id: SessionId,
+        orders: &[Order],
+    ) -> Answer<Option<(Vec<Outcome>, u64, Time)>> {
         let mut slot = match self.take(&id) {
             Some(slot) => slot,
             None => match self.load(id).await? {
@@ -84,7 +88,8 @@ impl<B: Backing> Worker<B> {
                 }
             }
             if tries >= EAGER_TRIES {
-                tokio::time::sleep(Duration::from_millis(self.attempt() % (1 + u64::from(tries.min(16))))).await;
+                tokio::time::sleep(Duration::from_millis(self.attempt() % (1 + u64::from(tries.min(16)))))
+                    .await;
             }
         }
         self.keep(id, slot);
@@ -153,7 +158,12 @@ impl<B: Backing> Worker<B> {
 
     /// Commits. If nobody knows whether it happened, the same commit is sent again: either it happens now, and then the
     /// first cannot happen any more, or the session tells.
-    pub(crate) async fn commit_surely(&self, id: SessionId, write: &Write<'_>, attempt: u64) -> Answer<Verdict> {
+    pub(crate) async fn commit_surely(
+        &self,
+        id: SessionId,
+        write: &Write<'_>,
+        attempt: u64,
+    ) -> Answer<Verdict> {
         let deadline = tokio::time::Instant::now() + self.settings.patience;
         let mut in_doubt = false;
         loop {
@@ -205,7 +215,8 @@ impl<B: Backing> Worker<B> {
 
     fn tell_others(self: &Rc<Self>, id: SessionId, standing: &Standing, changes: &[Changes]) {
         let own = self.own.borrow();
-        let others: Vec<NodeId> = standing.present.iter().copied().filter(|node| !own.contains(node)).collect();
+        let others: Vec<NodeId> =
+            standing.present.iter().copied().filter(|node| !own.contains(node)).collect();
         let is_news = changes.iter().any(|one| !crate::signal::News::of(id, one).is_empty());
         if is_news && !others.is_empty() && self.settings.hears_others {
             self.tell_later(others, id);

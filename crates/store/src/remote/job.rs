@@ -21,25 +21,61 @@ pub(crate) struct Queued {
 pub(crate) enum Job {
     /// About one session: in turn with everything else about it.
     Session(SessionId, Work),
-    Sweep { now: Time, batch: usize, to: To<usize> },
-    Join { node: NodeId, to: To<()> },
-    IsAlive { node: NodeId, to: To<bool> },
-    Bury { now: Time, to: To<usize> },
-    Leave { node: NodeId, now: Time, to: To<()> },
-    Usage { to: To<Usage> },
+    Sweep {
+        now: Time,
+        batch: usize,
+        to: To<usize>,
+    },
+    Join {
+        node: NodeId,
+        to: To<()>,
+    },
+    IsAlive {
+        node: NodeId,
+        to: To<bool>,
+    },
+    Bury {
+        now: Time,
+        to: To<usize>,
+    },
+    Leave {
+        node: NodeId,
+        now: Time,
+        to: To<()>,
+    },
+    Usage {
+        to: To<Usage>,
+    },
 }
 
 #[derive(Debug)]
 pub(crate) enum Work {
-    Open { facts: Facts, to: To<Opened> },
+    Open {
+        facts: Facts,
+        to: To<Opened>,
+    },
     Command(Order),
-    Read { stream: StreamNo, after: u64, budget: u64, to: To<Read> },
-    Facts { to: To<Option<Arc<Facts>>> },
-    Held { node: NodeId, to: To<Holdings> },
+    Read {
+        stream: StreamNo,
+        after: u64,
+        budget: u64,
+        to: To<Read>,
+    },
+    Facts {
+        to: To<Option<Arc<Facts>>>,
+    },
+    Held {
+        node: NodeId,
+        to: To<Holdings>,
+    },
     /// Somebody else has changed it, or may have.
     Look,
     /// Removes its rows, if it is over by now.
-    Remove { listed: Listed, now: Time, to: To<()> },
+    Remove {
+        listed: Listed,
+        now: Time,
+        to: To<()>,
+    },
 }
 
 /// A command on its way.

@@ -90,8 +90,10 @@ impl Remote {
         settings: Settings,
         open: impl FnOnce(mpsc::Sender<SessionId>) -> Answer<B> + Send + 'static,
     ) -> Answer<Self> {
-        let unavailable = |error: std::io::Error| StoreError::Unavailable(format!("cannot start a thread: {error}"));
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(unavailable)?;
+        let unavailable =
+            |error: std::io::Error| StoreError::Unavailable(format!("cannot start a thread: {error}"));
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(unavailable)?;
         let (jobs, received) = mpsc::unbounded_channel();
         let (opened, is_open) = std::sync::mpsc::channel();
         let outlet: Arc<Outlet> = Arc::default();
@@ -103,7 +105,9 @@ impl Remote {
                 match open(news) {
                     Ok(backing) => {
                         let _ = opened.send(Ok(()));
-                        Worker::new(backing, worker_rules, settings, worker_outlet).run(received, heard).await;
+                        Worker::new(backing, worker_rules, settings, worker_outlet)
+                            .run(received, heard)
+                            .await;
                     }
                     Err(error) => drop(opened.send(Err(error))),
                 }
@@ -113,7 +117,15 @@ impl Remote {
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body).map_err(unavailable)?;
         is_open.recv().unwrap_or_else(|_| Err(StoreError::Unavailable("its thread has ended".into())))?;
         let room = Arc::new(Semaphore::new(JOBS));
-        Ok(Self { rules, outlet, jobs: Some(jobs), room, thread: Some(thread), poll_interval, nodes: Mutex::default() })
+        Ok(Self {
+            rules,
+            outlet,
+            jobs: Some(jobs),
+            room,
+            thread: Some(thread),
+            poll_interval,
+            nodes: Mutex::default(),
+        })
     }
 
     /// Queues a job and gives the promise of its answer.

@@ -8,7 +8,9 @@ use steadfast_session::{
     Changes, Command, Facts, Holdings, Lifecycle, NodeId, Outcome, Read, SessionId, StreamNo, Time,
 };
 
-use super::backing::{Admission, Admit, Answer, Backing, EventKey, Listed, Loaded, Payloads, Presence, Stamp, Write};
+use super::backing::{
+    Admission, Admit, Answer, Backing, EventKey, Listed, Loaded, Payloads, Presence, Stamp, Write,
+};
 use super::commands::Verdict;
 use super::job::Work;
 use super::slot::{Slot, Standing};
@@ -191,7 +193,8 @@ fn fill(read: &mut Read, payloads: Vec<Option<bytes::Bytes>>) -> Answer<()> {
     let Read::Slice(slice) = read else { return Ok(()) };
     let absent = slice.entries.iter_mut().filter(|entry| entry.payload.is_none());
     for (entry, payload) in absent.zip(payloads) {
-        entry.payload = Some(payload.ok_or_else(|| StoreError::Corrupt("an event without its payload".into()))?);
+        entry.payload =
+            Some(payload.ok_or_else(|| StoreError::Corrupt("an event without its payload".into()))?);
     }
     Ok(())
 }

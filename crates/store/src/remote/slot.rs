@@ -94,7 +94,9 @@ impl Slot {
         rows(&mut next, state, |key| {
             (codec::state_name(key), self.session.state().get(key).map(codec::value))
         });
-        if changes.iter().any(|one| one.meta) || (self.session.bytes(), &self.standing) != (before.0, &before.1) {
+        if changes.iter().any(|one| one.meta)
+            || (self.session.bytes(), &self.standing) != (before.0, &before.1)
+        {
             next.put.push((Bytes::from_static(codec::META), codec::meta(&self.session, &self.standing)));
         }
         next.stamp = self.stamp.next(attempt);

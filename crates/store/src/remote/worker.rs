@@ -121,7 +121,8 @@ impl<B: Backing> Worker<B> {
         let mut sessions = self.sessions.borrow_mut();
         if let Some(queue) = sessions.queues.get_mut(&id) {
             // One look finds everything that has happened before it.
-            let is_looked_at = matches!(work, Work::Look) && queue.iter().any(|(w, _)| matches!(w, Work::Look));
+            let is_looked_at =
+                matches!(work, Work::Look) && queue.iter().any(|(w, _)| matches!(w, Work::Look));
             if !is_looked_at {
                 queue.push_back((work, room));
             }
@@ -133,7 +134,11 @@ impl<B: Backing> Worker<B> {
     }
 
     /// Asks something of a session on behalf of the thread itself.
-    pub(crate) async fn order(self: &Rc<Self>, id: SessionId, order: impl FnOnce(ToWhom) -> Order) -> Answer<Done> {
+    pub(crate) async fn order(
+        self: &Rc<Self>,
+        id: SessionId,
+        order: impl FnOnce(ToWhom) -> Order,
+    ) -> Answer<Done> {
         let (to, done) = oneshot::channel();
         self.queue(id, Work::Command(order(ToWhom::Errand(to))), None);
         done.await.unwrap_or_else(|_| Err(StoreError::Unknown("the command was not done".into())))

@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// How long a server may take to start.
+/// How long a server may take to start, and how often to look.
 const PATIENCE: Duration = Duration::from_secs(20);
+const LOOK: Duration = Duration::from_millis(10);
 
 /// Starts what it is told and ends it when nobody holds its input any more.
 const WATCHMAN: &str = r#"redis-server "$@" & read -r _; kill -9 $!"#;
@@ -59,25 +60,25 @@ impl RedisServer {
             .stderr(Stdio::null())
             .spawn()?;
         self.process = Some(process);
-        let start = Instant::now();
-        while !self.answers() {
-            if start.elapsed() > PATIENCE {
-                return Err(io::Error::other("it does not answer"));
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Ok(())
+        if soon(|| self.answers()) { Ok(()) } else { Err(io::Error::other("it does not answer")) }
     }
 
     fn answers(&self) -> bool {
-        let ask = || {
-            let mut line = TcpStream::connect(("127.0.0.1", self.port))?;
-            line.write_all(b"PING\r\n")?;
-            let mut answer = [0; 7];
-            line.read_exact(&mut answer).map(|()| answer)
-        };
         // Whoever asks for a password is there, too.
-        matches!(ask(), Ok(answer) if answer.starts_with(b"+PONG") || answer.starts_with(b"-NOAUTH"))
+        self.ask("PING").is_ok_and(|answer| answer.starts_with("+PONG") || answer.starts_with("-NOAUTH"))
+    }
+
+    /// Whether the cluster that it belongs to has an owner for every key.
+    fn is_in_order(&self) -> bool {
+        self.ask("CLUSTER INFO").is_ok_and(|answer| answer.contains("cluster_state:ok"))
+    }
+
+    fn ask(&self, question: &str) -> io::Result<String> {
+        let mut line = TcpStream::connect(("127.0.0.1", self.port))?;
+        line.write_all(format!("{question}\r\nQUIT\r\n").as_bytes())?;
+        let mut answer = Vec::new();
+        line.read_to_end(&mut answer)?;
+        Ok(String::from_utf8_lossy(&answer).into_owned())
     }
 
     /// Ends it at once, as with `kill -9`.
@@ -103,6 +104,51 @@ impl Drop for RedisServer {
         // Left behind, it harms nobody.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
+}
+
+/// A cluster of three servers.
+#[derive(Debug)]
+pub struct RedisCluster(Vec<RedisServer>);
+
+impl RedisCluster {
+    /// One for all tests of this process. `None` as with [`RedisServer::start`].
+    pub fn shared() -> Option<&'static Self> {
+        static CLUSTER: OnceLock<Option<RedisCluster>> = OnceLock::new();
+        CLUSTER.get_or_init(Self::start).as_ref()
+    }
+
+    fn start() -> Option<Self> {
+        let server = |_| {
+            let bus = free_port().to_string();
+            RedisServer::start(&["--cluster-enabled", "yes", "--cluster-port", &bus])
+        };
+        let servers = (0..3).map(server).collect::<Option<Vec<_>>>()?;
+        let create = Command::new("redis-cli")
+            .args(["--cluster", "create"])
+            .args(servers.iter().map(|server| format!("127.0.0.1:{}", server.port)))
+            .arg("--cluster-yes")
+            .stdout(Stdio::null())
+            .status();
+        assert!(create.is_ok_and(|status| status.success()), "redis-cli makes a cluster");
+        assert!(soon(|| servers.iter().all(RedisServer::is_in_order)), "the cluster is in order");
+        Some(Self(servers))
+    }
+
+    pub fn urls(&self) -> Vec<String> {
+        self.0.iter().map(RedisServer::url).collect()
+    }
+}
+
+/// Whether something comes true before long.
+fn soon(holds: impl Fn() -> bool) -> bool {
+    let looks = PATIENCE.as_millis() / LOOK.as_millis();
+    (0..looks).any(|_| {
+        let held = holds();
+        if !held {
+            std::thread::sleep(LOOK);
+        }
+        held
+    })
 }
 
 fn free_port() -> u16 {

@@ -38,7 +38,8 @@ pub(crate) fn audit(server: &RedisServer, prefix: &str, model: &Model) -> Result
     let sessions: BTreeSet<String> = all.iter().filter(|key| !key.starts_with('{')).cloned().collect();
     same("keys of sessions", sessions, expected)?;
     let members = |ids: &mut dyn Iterator<Item = (&SessionId, &Session)>| -> BTreeSet<Vec<u8>> {
-        ids.map(|(id, session)| [id.as_bytes(), session.facts().principal.as_str().as_bytes()].concat()).collect()
+        ids.map(|(id, session)| [id.as_bytes(), session.facts().principal.as_str().as_bytes()].concat())
+            .collect()
     };
     let agenda: BTreeSet<Vec<u8>> = server.zrange(format!("{{{prefix}}}:agenda"), 0, -1).expect("an answer");
     same("the agenda", agenda, members(&mut model.sessions.iter()))?;

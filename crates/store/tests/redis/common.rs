@@ -11,7 +11,6 @@ use steadfast_store::testing::server::RedisServer;
 use steadfast_store::{Opened, RedisOptions, RedisStore, Store, StoreExt};
 use steadfast_wire::Revision;
 
-
 pub(crate) const NOW: Time = Time(1_000_000);
 pub(crate) const ONE: NodeId = NodeId(7);
 pub(crate) const OTHER: NodeId = NodeId(u64::MAX - 7);
@@ -100,7 +99,10 @@ pub(crate) async fn texts(store: &impl Store, id: SessionId, stream: StreamNo) -
 }
 
 /// Waits until something is there.
-pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
+pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(
+    what: &str,
+    mut look: impl FnMut() -> F,
+) -> T {
     let start = Instant::now();
     loop {
         if let Some(found) = look().await {

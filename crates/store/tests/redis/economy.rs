@@ -6,7 +6,7 @@ use steadfast_session::{Principal, SessionId};
 use steadfast_store::testing::server::RedisServer;
 use steadfast_store::{RedisOptions, Store};
 
-use crate::common::{ONE, NOW, begin_call, facts, finish, open, open_session, options, run};
+use crate::common::{NOW, ONE, begin_call, facts, finish, open, open_session, options, run};
 use crate::server::ask;
 
 fn info(server: &RedisServer, section: &str) -> String {

@@ -7,7 +7,8 @@ use steadfast_store::testing::server::{RedisServer, fresh_name};
 use steadfast_store::{RedisOptions, Store, StoreError, StoreExt};
 
 use crate::common::{
-    FIRST, NOW, ONE, begin_call, finish, id, message, open, open_session, options, read, run, server_or_skip, texts,
+    FIRST, NOW, ONE, begin_call, finish, id, message, open, open_session, options, read, run, server_or_skip,
+    texts,
 };
 use crate::proxy::{Cut, Proxy};
 use crate::server::ask;
@@ -93,7 +94,9 @@ async fn scripts_come_back_after_they_were_flushed() {
 
 #[tokio::test]
 async fn a_server_that_goes_away_is_unavailable_and_loses_nothing() {
-    let Some(mut server) = RedisServer::start(&["--appendonly", "yes", "--appendfsync", "always"]) else { return };
+    let Some(mut server) = RedisServer::start(&["--appendonly", "yes", "--appendfsync", "always"]) else {
+        return;
+    };
     let patient = RedisOptions { patience: Duration::from_millis(100), ..options(&server, "t") };
     let store = open(patient);
     store.join(ONE, NOW).await.unwrap();

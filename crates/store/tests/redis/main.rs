@@ -2,6 +2,7 @@
 
 mod access;
 mod audit;
+mod cluster;
 mod common;
 mod economy;
 mod faults;
@@ -30,6 +31,10 @@ impl Place for Redis {
     const KEEPS: bool = true;
     const SHARES: bool = true;
     const ONE_QUEUE: bool = false;
+
+    fn is_here() -> bool {
+        RedisServer::shared().is_some()
+    }
 
     fn fresh() -> Self {
         Self { server: RedisServer::shared().expect("a Redis server"), prefix: fresh_name() }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use steadfast_session::command::{Answer, Attach, Begun, Cancel, Close, OpenAsk, Position, Target};
 use steadfast_session::{AskNo, CloseReason, NodeId, SessionId, StreamNo};
-use steadfast_store::testing::server::{RedisServer, fresh_name};
 use steadfast_store::testing::recorder::{Heard, Recorder};
+use steadfast_store::testing::server::{RedisServer, fresh_name};
 use steadfast_store::{RedisStore, Store};
 
 use crate::common::{
@@ -37,7 +37,7 @@ impl Node {
 }
 
 async fn two() -> Option<(Node, Node, SessionId)> {
-    let (server, prefix) = (steadfast_store::testing::server::RedisServer::shared()?, fresh_name());
+    let (server, prefix) = (RedisServer::shared()?, fresh_name());
     let (one, other) = (Node::start(server, &prefix, ONE).await, Node::start(server, &prefix, OTHER).await);
     let session = open_session(&one.store, 1).await;
     Some((one, other, session))
@@ -66,9 +66,7 @@ async fn a_reader_hears_that_its_stream_has_grown_and_ended() {
     let superseded = |heard: &Heard| matches!(heard, Heard::News { superseded, .. } if superseded.iter().any(|(no, _)| *no == stream));
     one.hears("another reader", superseded).await;
     run(&one.store, session, finish(call, "answer")).await;
-    let ends = |heard: &Heard| {
-        matches!(heard, Heard::News { grown, ended, .. } if *grown == [stream] && *ended == [stream])
-    };
+    let ends = |heard: &Heard| matches!(heard, Heard::News { grown, ended, .. } if *grown == [stream] && *ended == [stream]);
     other.hears("the answer", ends).await;
 }
 
@@ -97,8 +95,6 @@ async fn everybody_hears_that_a_session_has_closed() {
     let (one, other, session) = two_or_skip!();
     let (_, call) = begin_call(&one.store, session, ONE, 1).await;
     run(&other.store, session, Close { reason: CloseReason::Deleted }).await;
-    let stops = |heard: &Heard| {
-        matches!(heard, Heard::News { stopped, ended, .. } if *stopped == [(call, ONE)] && *ended == [StreamNo(1)])
-    };
+    let stops = |heard: &Heard| matches!(heard, Heard::News { stopped, ended, .. } if *stopped == [(call, ONE)] && *ended == [StreamNo(1)]);
     one.hears("the end", stops).await;
 }

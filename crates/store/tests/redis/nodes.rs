@@ -8,7 +8,8 @@ use steadfast_store::testing::server::{RedisServer, fresh_name};
 use steadfast_store::{RedisOptions, RedisStore, Store, StoreExt};
 
 use crate::common::{
-    NOW, ONE, OTHER, begin, begin_call, eventually, finish, open, open_session, options, run, server_or_skip, texts,
+    NOW, ONE, OTHER, begin, begin_call, eventually, finish, open, open_session, options, run, server_or_skip,
+    texts,
 };
 
 const TTL: Duration = Duration::from_millis(400);
@@ -77,7 +78,8 @@ async fn a_node_that_was_buried_alive_cannot_answer_and_starts_anew() {
 async fn after_a_silence_of_all_everybody_gets_time() {
     let server = server_or_skip!();
     let prefix = fresh_name();
-    let silent = RedisOptions { node_ttl: TTL, heartbeat: Duration::from_secs(3600), ..options(server, &prefix) };
+    let silent =
+        RedisOptions { node_ttl: TTL, heartbeat: Duration::from_secs(3600), ..options(server, &prefix) };
     let (one, other) = (open(silent.clone()), open(silent));
     one.join(ONE, NOW).await.unwrap();
     other.join(OTHER, NOW).await.unwrap();

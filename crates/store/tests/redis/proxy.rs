@@ -29,7 +29,9 @@ impl Proxy {
         let fault = Arc::clone(&next);
         thread::spawn(move || {
             for client in listener.incoming() {
-                let (Ok(client), Ok(server)) = (client, TcpStream::connect(("127.0.0.1", server))) else { continue };
+                let (Ok(client), Ok(server)) = (client, TcpStream::connect(("127.0.0.1", server))) else {
+                    continue;
+                };
                 let (upstream, downstream) = (copy_of(&server), copy_of(&client));
                 let (up, down) = (Arc::clone(&fault), Arc::clone(&fault));
                 thread::spawn(move || carry(client, upstream, Cut::Request, &up));
