@@ -130,10 +130,11 @@ async fn a_server_that_has_forgotten_commits_is_believed() {
     let key = format!("{prefix}:{{{}}}", id(1).expose());
     let () = ask(server, &format!("COPY {key} saved:{key}"));
     let () = ask(server, &format!("COPY {key}:log saved:{key}:log"));
-    run(&store, session, message("forgotten")).await;
+    let (_, call) = begin_call(&store, session, ONE, 1).await;
     let () = ask(server, &format!("COPY saved:{key} {key} REPLACE"));
     let () = ask(server, &format!("COPY saved:{key}:log {key}:log REPLACE"));
     run(&other, session, message("instead")).await;
+    assert_eq!(run(&store, session, finish(call, "answer")).await, Finished::AlreadyFinished);
     run(&store, session, message("next")).await;
     assert_eq!(texts(&other, session, FIRST).await, ["kept", "instead", "next"]);
 }
