@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use steadfast_session::{NodeId, Rules, SessionId};
+use steadfast_session::{Command, NodeId, Rules, SessionId};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::task::{JoinHandle, spawn_local};
 
@@ -25,6 +25,9 @@ use crate::signal::Outlet;
 
 /// Commands of one session that share a commit.
 const GROUP: usize = 256;
+
+/// What they may bring along, so that no commit holds up the database. A single command may bring more.
+const GROUP_BYTES: usize = 1 << 20;
 
 pub(crate) struct Worker<B> {
     pub(crate) backing: B,
@@ -165,12 +168,14 @@ impl<B: Backing> Worker<B> {
     fn next_turn(&self, id: SessionId) -> Option<(Turn, Vec<Option<OwnedSemaphorePermit>>)> {
         let mut sessions = self.sessions.borrow_mut();
         let queue = sessions.queues.get_mut(&id)?;
-        let (mut orders, mut rooms) = (Vec::new(), Vec::new());
+        let (mut orders, mut rooms, mut bytes) = (Vec::new(), Vec::new(), 0);
         while orders.len() < GROUP
+            && bytes < GROUP_BYTES
             && let Some((work, room)) = queue.pop_front()
         {
             match work {
                 Work::Command(order) => {
+                    bytes += payload_bytes(&order.command);
                     orders.push(order);
                     rooms.push(room);
                 }
@@ -200,5 +205,16 @@ impl<B: Backing> Worker<B> {
 
     pub(crate) fn keep(&self, id: SessionId, slot: Box<Slot>) {
         self.sessions.borrow_mut().cache.put(id, slot);
+    }
+}
+
+fn payload_bytes(command: &Command) -> usize {
+    match command {
+        Command::Append(append) => append.payload.len(),
+        Command::Finish(finish) => finish.payload.len(),
+        Command::OpenAsk(open) => open.rest.len(),
+        Command::Answer(answer) => answer.message.len(),
+        Command::PutState(put) => put.value.as_ref().map_or(0, bytes::Bytes::len),
+        _ => 0,
     }
 }

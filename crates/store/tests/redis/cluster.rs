@@ -11,7 +11,9 @@ use steadfast_store::testing::recorder::{Heard, Recorder};
 use steadfast_store::testing::server::{RedisCluster, fresh_name};
 use steadfast_store::{RedisOptions, RedisStore, Store};
 
-use crate::common::{NOW, ONE, OTHER, begin_call, eventually, open, open_session, run};
+use crate::common::{
+    FIRST, NOW, ONE, OTHER, begin_call, eventually, message, open, open_session, run, texts,
+};
 
 struct Cluster {
     cluster: &'static RedisCluster,
@@ -85,4 +87,66 @@ async fn news_reach_their_node_across_the_cluster() {
             || async { recorder.take().into_values().flatten().any(|heard| stops(&heard)).then_some(()) };
         eventually("the cancellation", heard).await;
     }
+}
+
+/// A session's slot moves to another server while the session is used: nothing is lost, doubled or refused.
+#[tokio::test]
+async fn a_session_moves_to_another_server_while_it_is_used() {
+    let Some(cluster) = RedisCluster::shared() else { return };
+    let place = Cluster { cluster, prefix: fresh_name() };
+    let (one, other) = (open(place.options()), open(place.options()));
+    let session = open_session(&one, 77).await;
+    let rows = format!("{}:{{{}}}", place.prefix, session.expose());
+    run(&one, session, message("0")).await;
+    run(&other, session, message("1")).await;
+    let mut said = 2;
+    let mut lines: Vec<_> = cluster
+        .urls()
+        .into_iter()
+        .map(|url| redis::Client::open(url).and_then(|client| client.get_connection()).expect("a connection"))
+        .collect();
+    let mut names = Vec::new();
+    for line in &mut lines {
+        names.push(tell::<String>(line, "CLUSTER MYID"));
+    }
+    let slot: u64 = tell(&mut lines[0], &format!("CLUSTER KEYSLOT {rows}"));
+    let is_here =
+        |line: &mut redis::Connection| tell_or_not::<bool>(line, &format!("EXISTS {rows}")) == Some(true);
+    let from = lines.iter_mut().position(is_here).expect("the session is on one of them");
+    let to = (from + 1) % lines.len();
+    let port = cluster.urls()[to].rsplit(':').next().expect("a port").to_owned();
+    let steps = [
+        (to, format!("CLUSTER SETSLOT {slot} IMPORTING {}", names[from])),
+        (from, format!("CLUSTER SETSLOT {slot} MIGRATING {}", names[to])),
+        (from, format!("MIGRATE 127.0.0.1 {port} {rows} 0 5000")),
+        (from, format!("MIGRATE 127.0.0.1 {port} {rows}:log 0 5000")),
+        (to, format!("CLUSTER SETSLOT {slot} NODE {}", names[to])),
+        (from, format!("CLUSTER SETSLOT {slot} NODE {}", names[to])),
+    ];
+    for (which, step) in &steps {
+        let () = tell(&mut lines[*which], step);
+        // With one key here and one there, the cluster asks to try again until both are in one place.
+        if step.starts_with("MIGRATE") && !step.contains(":log") {
+            continue;
+        }
+        for store in [&one, &other] {
+            run(store, session, message(&said.to_string())).await;
+            said += 1;
+        }
+    }
+    let expected: Vec<String> = (0..said).map(|n| n.to_string()).collect();
+    assert_eq!(texts(&one, session, FIRST).await, expected);
+    assert_eq!(texts(&other, session, FIRST).await, expected);
+}
+
+fn tell<T: redis::FromRedisValue>(line: &mut redis::Connection, command: &str) -> T {
+    tell_or_not(line, command).unwrap_or_else(|| panic!("the server refuses {command}"))
+}
+
+fn tell_or_not<T: redis::FromRedisValue>(line: &mut redis::Connection, command: &str) -> Option<T> {
+    let mut request = redis::Cmd::new();
+    command.split(' ').for_each(|word| {
+        request.arg(word);
+    });
+    request.query(line).ok()
 }

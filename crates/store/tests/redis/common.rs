@@ -1,6 +1,6 @@
 //! A session to work with.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use steadfast_session::command::{Append, Begin, Begun, Duplicates, Finish, Target};
@@ -103,7 +103,7 @@ pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(
     what: &str,
     mut look: impl FnMut() -> F,
 ) -> T {
-    let start = Instant::now();
+    let start = tokio::time::Instant::now();
     loop {
         if let Some(found) = look().await {
             return found;

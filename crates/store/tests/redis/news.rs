@@ -23,7 +23,7 @@ impl Node {
         let store = open(options(server, prefix));
         let recorder: Arc<Recorder> = Arc::default();
         store.subscribe(Arc::<Recorder>::clone(&recorder));
-        store.join(node, NOW).await.unwrap();
+        store.join(node, NOW).await.expect("the store answers");
         Self { store, recorder }
     }
 

@@ -23,12 +23,13 @@ fn two(server: &RedisServer) -> (RedisStore, RedisStore) {
 }
 
 async fn buried(store: &RedisStore) {
-    let burial = || async { (store.bury_dead_nodes(NOW).await.unwrap() > 0).then_some(()) };
+    let burial =
+        || async { (store.bury_dead_nodes(NOW).await.expect("the store answers") > 0).then_some(()) };
     eventually("the burial", burial).await;
 }
 
 async fn held(store: &RedisStore, session: steadfast_session::SessionId, node: NodeId) -> usize {
-    match store.held(session, node).await.unwrap() {
+    match store.held(session, node).await.expect("the store answers") {
         Holdings::Held { calls, connections, .. } => calls.len() + connections.len(),
         Holdings::NoSession => 0,
     }
