@@ -1,5 +1,6 @@
 //! Commands on one session: applied here, committed there if nobody was faster.
 
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -164,7 +165,7 @@ impl<B: Backing> Worker<B> {
         write: &Write<'_>,
         attempt: u64,
     ) -> Answer<Verdict> {
-        let deadline = tokio::time::Instant::now() + self.settings.patience;
+        let mut over = pin!(tokio::time::sleep(self.settings.patience));
         let mut in_doubt = false;
         loop {
             let error = match self.backing.commit(id, write).await {
@@ -186,11 +187,10 @@ impl<B: Backing> Worker<B> {
             };
             in_doubt |= matches!(error, StoreError::Unknown(_)) && write.next.is_some();
             let is_final = matches!(error, StoreError::Corrupt(_));
-            if is_final || tokio::time::Instant::now() >= deadline {
+            if is_final || !self.pause_until(over.as_mut()).await {
                 let text = error.to_string();
                 return Err(if in_doubt && !is_final { StoreError::Unknown(text) } else { error });
             }
-            tokio::time::sleep(self.settings.pause).await;
         }
     }
 
@@ -251,18 +251,26 @@ impl<B: Backing> Worker<B> {
 
     /// Repeats what changes nothing until it has an answer, within bounds.
     pub(crate) async fn patiently<T, F: Future<Output = Answer<T>>>(&self, ask: impl Fn() -> F) -> Answer<T> {
-        let deadline = tokio::time::Instant::now() + self.settings.patience;
+        let mut over = pin!(tokio::time::sleep(self.settings.patience));
         loop {
             match ask().await {
-                Err(StoreError::Unavailable(_) | StoreError::Unknown(_))
-                    if tokio::time::Instant::now() < deadline =>
-                {
-                    tokio::time::sleep(self.settings.pause).await;
+                Err(StoreError::Unavailable(text) | StoreError::Unknown(text)) => {
+                    if !self.pause_until(over.as_mut()).await {
+                        // What changes nothing has not happened.
+                        return Err(StoreError::Unavailable(text));
+                    }
                 }
-                // What changes nothing has not happened.
-                Err(StoreError::Unknown(text)) => return Err(StoreError::Unavailable(text)),
                 answer => return answer,
             }
+        }
+    }
+
+    /// Waits a little. `false` if there is no time left.
+    async fn pause_until(&self, over: Pin<&mut tokio::time::Sleep>) -> bool {
+        tokio::select! {
+            biased;
+            () = over => false,
+            () = tokio::time::sleep(self.settings.pause) => true,
         }
     }
 
