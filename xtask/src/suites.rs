@@ -43,6 +43,36 @@ pub(crate) const SUITES: &[Suite] = &[
         steps: &[run(&["cargo", "test", "--workspace", "--locked"])],
     },
     Suite {
+        name: "redis",
+        why: "sessions in Redis keep the contract and behave like all others",
+        needs: &["redis-server"],
+        steps: &[
+            run(&[
+                "cargo",
+                "test",
+                "--locked",
+                "-p",
+                "steadfast-store",
+                "--features",
+                "redis",
+                "--test",
+                "redis",
+            ]),
+            run(&[
+                "cargo",
+                "test",
+                "--locked",
+                "-p",
+                "steadfast",
+                "--features",
+                "redis",
+                "--test",
+                "behaviour",
+                "on_redis",
+            ]),
+        ],
+    },
+    Suite {
         name: "doc",
         why: "the documentation builds without a warning",
         needs: &[],
@@ -99,6 +129,11 @@ pub(crate) const TOOLS: &[Tool] = &[
     Tool { name: "go", probe: &["go", "version"], get: "https://go.dev, or your package manager" },
     Tool { name: "jdk", probe: &["javac", "-version"], get: "Java 17 or newer: your package manager" },
     Tool { name: "mvn", probe: &["mvn", "--version"], get: "Maven: your package manager" },
+    Tool {
+        name: "redis-server",
+        probe: &["redis-server", "--version"],
+        get: "your package manager, version 7 or later",
+    },
     Tool {
         name: "valgrind",
         probe: &["valgrind", "--version"],

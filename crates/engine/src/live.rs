@@ -338,6 +338,12 @@ impl LiveSession {
                 None => work.note_early(Some(event.stream), None),
             }
         }
+        for stream in news.grown {
+            match work.tails.get(stream) {
+                Some((_, tail)) => tail.distrust(),
+                None => work.note_early(Some(*stream), None),
+            }
+        }
         for (stream, connection) in news.superseded {
             if let Some((_, tail)) = work.tails.get(stream) {
                 tail.supersede(*connection);

@@ -7,6 +7,10 @@
 
 pub mod error;
 mod memory;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(feature = "redis")]
+mod remote;
 pub mod reply;
 #[doc(hidden)]
 pub mod sharded;
@@ -19,6 +23,8 @@ pub mod testing;
 
 pub use error::StoreError;
 pub use memory::MemoryStore;
+#[cfg(feature = "redis")]
+pub use redis::{RedisOptions, RedisStore};
 pub use reply::Reply;
 pub use signal::{News, Signal, Subscriber};
 #[cfg(feature = "sqlite")]

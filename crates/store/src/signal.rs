@@ -20,6 +20,8 @@ pub enum Signal<'a> {
 pub struct News<'a> {
     pub session: SessionId,
     pub appended: &'a [Appended],
+    /// Streams that have more events than were signalled: they are to be read from the store.
+    pub grown: &'a [StreamNo],
     pub ended: &'a [StreamNo],
     pub superseded: &'a [(StreamNo, ConnNo)],
     pub stopped: &'a [(CallNo, NodeId)],
@@ -33,6 +35,7 @@ impl<'a> News<'a> {
         Self {
             session,
             appended: &changes.appended,
+            grown: &[],
             ended: &changes.ended,
             superseded: &changes.superseded,
             stopped: &changes.stopped,
@@ -43,6 +46,7 @@ impl<'a> News<'a> {
 
     pub fn is_empty(&self) -> bool {
         self.appended.is_empty()
+            && self.grown.is_empty()
             && self.ended.is_empty()
             && self.superseded.is_empty()
             && self.stopped.is_empty()
@@ -77,8 +81,12 @@ impl Outlet {
 
     /// Steps in the life of a session are for whoever caused them alone.
     pub(crate) fn publish_news(&self, facts: &Arc<Facts>, changes: &Changes) {
+        self.publish_found(News::of(facts.id, changes));
+    }
+
+    /// What others have done and was found by reading.
+    pub(crate) fn publish_found(&self, news: News<'_>) {
         let Some(subscriber) = self.0.get() else { return };
-        let news = News::of(facts.id, changes);
         if !news.is_empty() {
             subscriber.signal(Signal::News(news));
         }

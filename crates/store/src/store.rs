@@ -41,7 +41,7 @@ pub trait Store: Send + Sync + 'static {
     fn join(&self, node: NodeId, now: Time) -> Reply<()>;
 
     /// Whether a node that has joined still counts as alive. `true` may be out of date by the time it is read; `false` is
-    /// final, since a process that comes back is another node.
+    /// final for whatever the node held: a process that comes back is another node, or has to begin anew.
     fn is_alive(&self, node: NodeId) -> Reply<bool>;
 
     /// Fails everything that nodes left behind that are gone. Gives how many nodes those were.

@@ -26,6 +26,7 @@ const IMPURE: &[&str] = &[
     "tower-",
     "axum",
     "reqwest",
+    "redis",
     "rusqlite",
     "socket2",
     "rand",

@@ -160,7 +160,7 @@ async fn the_server_goes_down_and_the_call_is_not_done_in_time(backing: Backing)
     within("the drain", host.server().drain(Duration::ZERO)).await;
     let reason = json!({"reason": "shutting_down", "retryable": false});
     assert_eq!(error_on(&mut stream, 1).await, reason);
-    if backing == Backing::Sqlite {
+    if backing.keeps() {
         host.restart().await;
         let mut resumed = session.via(&host).resume(&priming).stream().await;
         assert_eq!(error_on(&mut resumed, 1).await, reason, "it has its answer already");

@@ -47,6 +47,11 @@ pub(crate) async fn faulty_with(
             let file = directory.path().join("faulty.db");
             wrap(SqliteStore::open(&file, Rules::default(), SqliteOptions::default()).unwrap())
         }
+        #[cfg(feature = "redis")]
+        Backing::Redis => {
+            let prefix = steadfast::store::testing::server::fresh_name();
+            wrap(crate::support::host::redis(&prefix, Rules::default()))
+        }
     };
     let host = Host::start(backing, move |builder| configure(builder.custom_store(Arc::clone(&store)))).await;
     Faulty { host, faults, _directory: directory }

@@ -17,6 +17,38 @@ use super::{Gates, Heard, TestHandler, within};
 pub(crate) enum Backing {
     Memory,
     Sqlite,
+    #[cfg(feature = "redis")]
+    Redis,
+}
+
+impl Backing {
+    /// Whether sessions outlive the process.
+    pub(crate) fn keeps(self) -> bool {
+        self != Self::Memory
+    }
+}
+
+/// A place on the Redis server of this test process. Nodes are taken for dead sooner than in earnest.
+#[cfg(feature = "redis")]
+pub(crate) fn redis_address(prefix: &str) -> String {
+    let server = steadfast_store::testing::server::RedisServer::shared().expect("a Redis server");
+    format!("{}?prefix={prefix}&node_ttl=1000", server.url())
+}
+
+#[cfg(feature = "redis")]
+pub(crate) fn redis(prefix: &str, rules: steadfast_session::Rules) -> steadfast_store::RedisStore {
+    let options = steadfast_store::RedisOptions::parse(&redis_address(prefix)).expect("an address");
+    steadfast_store::RedisStore::open(rules, options).expect("the store opens")
+}
+
+#[cfg(feature = "redis")]
+fn redis_url(prefix: &str) -> StoreUrl {
+    redis_address(prefix).parse().expect("an address")
+}
+
+#[cfg(not(feature = "redis"))]
+fn redis_url(_prefix: &str) -> StoreUrl {
+    StoreUrl::Memory
 }
 
 /// Settings of a server.
@@ -27,6 +59,8 @@ pub(crate) struct Host {
     configure: Configure,
     /// Holds the SQLite file; gone with the last host that uses it.
     directory: Option<Arc<TempDir>>,
+    /// The prefix of its keys in Redis.
+    prefix: Option<String>,
     process: Option<Process>,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) gates: Gates,
@@ -48,11 +82,14 @@ impl Host {
     ) -> Self {
         let directory = match backing {
             Backing::Memory => None,
+            #[cfg(feature = "redis")]
+            Backing::Redis => None,
             Backing::Sqlite => Some(Arc::new(TempDir::new().expect("a directory for the store"))),
         };
         let mut host = Self {
             configure: Arc::new(configure),
             directory,
+            prefix: prefix(backing),
             process: None,
             clock: Arc::new(ManualClock::new(Time(1_800_000_000_000))),
             gates: Gates::default(),
@@ -69,10 +106,11 @@ impl Host {
 
     /// Another process on the same SQLite file, with the same clock and gates and its own listener.
     pub(crate) async fn beside(&self) -> Self {
-        assert!(self.directory.is_some(), "memory cannot be shared");
+        assert!(self.directory.is_some() || self.prefix.is_some(), "memory cannot be shared");
         let mut other = Self {
             configure: Arc::clone(&self.configure),
             directory: self.directory.clone(),
+            prefix: self.prefix.clone(),
             process: None,
             clock: Arc::clone(&self.clock),
             gates: self.gates.clone(),
@@ -129,7 +167,10 @@ impl Host {
         let (gates, heard) = (self.gates.clone(), self.heard.clone());
         let url = match &self.directory {
             Some(directory) => StoreUrl::Sqlite(directory.path().join("sessions.db")),
-            None => StoreUrl::Memory,
+            None => match &self.prefix {
+                Some(prefix) => redis_url(prefix),
+                None => StoreUrl::Memory,
+            },
         };
         let factory = move || {
             // A test that has marked this gate wants to see what a factory that fails does.
@@ -159,6 +200,15 @@ impl Host {
         let (server, address) = within("the start of a host", started).await.expect("the host starts");
         self.process = Some(Process { runtime, server, address, stop });
     }
+}
+
+fn prefix(backing: Backing) -> Option<String> {
+    #[cfg(feature = "redis")]
+    if backing == Backing::Redis {
+        return Some(steadfast_store::testing::server::fresh_name());
+    }
+    let _ = backing;
+    None
 }
 
 async fn end(runtime: Runtime, server: Server) {

@@ -35,7 +35,7 @@ pub(crate) use sse::{Frame, Stream};
 /// What a test sets a host up with.
 pub(crate) type Builder = steadfast::Builder<TestHandler>;
 
-/// Makes two tests of each named function, which takes a [`Backing`]: one in memory, one on SQLite.
+/// Makes tests of each named function, which takes a [`Backing`]: one in memory, one on SQLite, and one on Redis if that is built in and there is a server.
 #[macro_export]
 macro_rules! on_every_store {
     ($($name:ident),+ $(,)?) => {
@@ -49,6 +49,15 @@ macro_rules! on_every_store {
             $(#[tokio::test]
             async fn $name() {
                 super::$name($crate::support::Backing::Sqlite).await;
+            })+
+        }
+        #[cfg(feature = "redis")]
+        mod on_redis {
+            $(#[tokio::test]
+            async fn $name() {
+                if steadfast_store::testing::server::RedisServer::shared().is_some() {
+                    super::$name($crate::support::Backing::Redis).await;
+                }
             })+
         }
     };

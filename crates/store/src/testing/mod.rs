@@ -10,6 +10,8 @@ pub mod model;
 pub mod moves;
 pub mod random;
 pub mod recorder;
+#[cfg(feature = "redis")]
+pub mod server;
 
 use steadfast_session::Rules;
 
@@ -27,10 +29,24 @@ pub trait Place: Sized + Send + Sync + 'static {
     /// Whether several stores may be open here at once and see the same sessions.
     const SHARES: bool;
 
+    /// Whether everything that is sent is done in that order. Otherwise that holds for the commands of each session, and what
+    /// concerns several sessions is done at any time between its sending and its answer.
+    const ONE_QUEUE: bool = true;
+
+    /// Whether such a place can be had on this machine. Where it cannot, nothing is tested.
+    fn is_here() -> bool {
+        true
+    }
+
     /// A place where no store has been.
     fn fresh() -> Self;
 
     fn open(&self, rules: Rules) -> Self::Store;
+
+    /// A store's process ends, and everybody has noticed.
+    fn close(&self, store: Self::Store) {
+        drop(store);
+    }
 
     /// Looks for what no reader can see, such as rows that belong to nothing. No store is open here any more.
     fn audit(&self, _model: &model::Model) -> Result<(), String> {
@@ -44,37 +60,51 @@ macro_rules! store_contract {
     ($place:ty) => {
         #[test]
         fn random_commands_do_what_the_model_does() {
-            $crate::testing::random::random_commands::<$place>();
+            if <$place as $crate::testing::Place>::is_here() {
+                $crate::testing::random::random_commands::<$place>();
+            }
         }
 
         #[test]
         fn every_call_is_finished_exactly_once() {
-            $crate::testing::concurrent::every_call_is_finished_exactly_once::<$place>();
+            if <$place as $crate::testing::Place>::is_here() {
+                $crate::testing::concurrent::every_call_is_finished_exactly_once::<$place>();
+            }
         }
 
         #[test]
         fn an_id_is_begun_once_at_a_time() {
-            $crate::testing::concurrent::an_id_is_begun_once_at_a_time::<$place>();
+            if <$place as $crate::testing::Place>::is_here() {
+                $crate::testing::concurrent::an_id_is_begun_once_at_a_time::<$place>();
+            }
         }
 
         #[test]
         fn concurrent_increments_lose_nothing() {
-            $crate::testing::concurrent::concurrent_increments_lose_nothing::<$place>();
+            if <$place as $crate::testing::Place>::is_here() {
+                $crate::testing::concurrent::concurrent_increments_lose_nothing::<$place>();
+            }
         }
 
         #[test]
         fn concurrent_messages_make_one_dense_log() {
-            $crate::testing::concurrent::concurrent_messages_make_one_dense_log::<$place>();
+            if <$place as $crate::testing::Place>::is_here() {
+                $crate::testing::concurrent::concurrent_messages_make_one_dense_log::<$place>();
+            }
         }
 
         #[test]
         fn an_ask_is_answered_once() {
-            $crate::testing::concurrent::an_ask_is_answered_once::<$place>();
+            if <$place as $crate::testing::Place>::is_here() {
+                $crate::testing::concurrent::an_ask_is_answered_once::<$place>();
+            }
         }
 
         #[test]
         fn every_kept_answer_is_collected_once() {
-            $crate::testing::concurrent::every_kept_answer_is_collected_once::<$place>();
+            if <$place as $crate::testing::Place>::is_here() {
+                $crate::testing::concurrent::every_kept_answer_is_collected_once::<$place>();
+            }
         }
     };
 }

@@ -113,7 +113,7 @@ impl<P: Place> Case<P> {
             case.compare_whole().await?;
         }
         case.compare_sessions(&BUDGETS).await?;
-        case.handles = [None, None];
+        case.handles.iter_mut().filter_map(Option::take).for_each(|store| case.place.close(store));
         case.place.audit(&case.model).map_err(TestCaseError::fail)
     }
 
@@ -135,16 +135,21 @@ impl<P: Place> Case<P> {
             Move::Burst(burst) => {
                 let mut verdicts = Vec::new();
                 for sent in burst {
+                    let waits = !P::ONE_QUEUE && !matches!(sent, Sent::Command(..));
+                    if waits {
+                        settle(&mut verdicts).await?;
+                    }
                     verdicts.extend(self.send(sent));
+                    if waits {
+                        settle(&mut verdicts).await?;
+                    }
                 }
-                for verdict in verdicts {
-                    verdict.await?;
-                }
+                settle(&mut verdicts).await?;
                 self.compare_sessions(&[u64::MAX]).await?;
             }
             Move::Wait(by) => self.clock = Time(self.clock.0.saturating_add_signed(by)),
             Move::Reopen if P::KEEPS => {
-                self.handles[self.current] = None;
+                self.handles[self.current].take().into_iter().for_each(|store| self.place.close(store));
                 self.model.lose_handle(self.current);
                 self.ensure_open();
             }
@@ -262,6 +267,13 @@ impl<P: Place> Case<P> {
 
 /// A comparison that waits for the store's answer.
 type Verdict = Pin<Box<dyn Future<Output = Result<(), TestCaseError>>>>;
+
+async fn settle(verdicts: &mut Vec<Verdict>) -> Result<(), TestCaseError> {
+    for verdict in verdicts.drain(..) {
+        verdict.await?;
+    }
+    Ok(())
+}
 
 fn verdict<T: PartialEq + Debug + Unpin + 'static>(what: String, reply: Reply<T>, expected: T) -> Verdict {
     Box::pin(async move { same(&what, reply.await, expected) })

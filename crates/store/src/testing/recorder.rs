@@ -13,6 +13,7 @@ use crate::signal::{News, Signal, Subscriber};
 pub enum Heard {
     News {
         appended: Vec<Appended>,
+        grown: Vec<StreamNo>,
         ended: Vec<StreamNo>,
         superseded: Vec<(StreamNo, ConnNo)>,
         stopped: Vec<(CallNo, NodeId)>,
@@ -39,6 +40,7 @@ pub fn expect(heards: &mut Heards, session: SessionId, changes: &Changes) {
 fn owned(news: &News<'_>) -> Heard {
     Heard::News {
         appended: news.appended.to_vec(),
+        grown: news.grown.to_vec(),
         ended: news.ended.to_vec(),
         superseded: news.superseded.to_vec(),
         stopped: news.stopped.to_vec(),

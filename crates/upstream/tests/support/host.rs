@@ -137,10 +137,8 @@ impl Host {
         replicas: Vec<Uri>,
         configure: impl Fn(Builder) -> Builder + Send + Sync + 'static,
     ) -> Self {
-        let directory = match backing {
-            Backing::Memory => None,
-            Backing::Sqlite => Some(Arc::new(TempDir::new().expect("a directory for the store"))),
-        };
+        let directory = (backing == Backing::Sqlite)
+            .then(|| Arc::new(TempDir::new().expect("a directory for the store")));
         Self {
             configure: Arc::new(configure),
             replicas,

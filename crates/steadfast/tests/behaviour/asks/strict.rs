@@ -18,7 +18,7 @@ async fn strict(backing: Backing) -> Host {
         match backing {
             // A store that was given brings limits of its own, so the process has to see to it alone.
             Backing::Memory => builder.custom_store(Arc::new(MemoryStore::new(Rules::default()))),
-            Backing::Sqlite => builder,
+            _ => builder,
         }
         .ask_order(AskOrder::Strict)
     })

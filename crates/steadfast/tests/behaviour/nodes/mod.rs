@@ -47,6 +47,12 @@ impl Nodes {
                 };
                 (host(open()).await, host(open()).await)
             }
+            #[cfg(feature = "redis")]
+            Backing::Redis => {
+                let prefix = steadfast::store::testing::server::fresh_name();
+                let open = || crate::support::host::redis(&prefix, rules.clone());
+                (host(open()).await, host(open()).await)
+            }
         };
         Self { one, other, faults, other_faults, _directory: directory }
     }

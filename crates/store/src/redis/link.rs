@@ -1,0 +1,160 @@
+//! The connection: what is sent, and what its failures mean.
+
+use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
+use redis::cluster::{ClusterClient, ClusterConfig};
+use redis::cluster_async::ClusterConnection;
+use redis::{Client, Cmd, ErrorKind, IntoConnectionInfo, ProtocolVersion, PushInfo, PushKind, RedisError};
+use redis::{Script, ServerErrorKind, Value};
+use steadfast_session::SessionId;
+use tokio::sync::mpsc;
+
+use super::RedisOptions;
+use crate::error::StoreError;
+use crate::remote::backing::Answer;
+
+/// A script of this store. Sent by its hash; a server that does not know it gets its text with the request, so nothing has
+/// to be loaded beforehand, nor again after `SCRIPT FLUSH`, a restart or a failover.
+#[derive(Debug)]
+pub(super) struct Source {
+    text: &'static str,
+    hash: String,
+}
+
+impl Source {
+    pub(super) fn new(text: &'static str) -> Self {
+        Self { text, hash: Script::new(text).get_hash().to_owned() }
+    }
+}
+
+/// One connection for all requests and for news: requests are pipelined on it, and it comes back by itself.
+#[derive(Clone)]
+pub(super) enum Link {
+    Single(ConnectionManager),
+    Cluster(ClusterConnection),
+}
+
+impl Link {
+    /// Whether this is an address at all.
+    pub(super) fn understands(url: &str) -> bool {
+        url.into_connection_info().is_ok()
+    }
+
+    /// Does not wait for the server: the first request does.
+    pub(super) fn open(options: &RedisOptions, news: mpsc::Sender<SessionId>) -> Answer<Self> {
+        let hear = move |push: PushInfo| {
+            if let Some(session) = heard(&push) {
+                // Beyond the bound it is lost, and found by looking from time to time.
+                let _ = news.try_send(session);
+            }
+            Ok::<(), ()>(())
+        };
+        let opened = if options.cluster { Self::cluster(options, hear) } else { Self::single(options, hear) };
+        opened.map_err(|error| StoreError::Unavailable(error.to_string()))
+    }
+
+    fn single(
+        options: &RedisOptions,
+        hear: impl Fn(PushInfo) -> Result<(), ()> + Send + Sync + 'static,
+    ) -> Result<Self, RedisError> {
+        let Some(url) = options.urls.first() else {
+            return Err(RedisError::from((ErrorKind::InvalidClientConfig, "no address")));
+        };
+        let info = url.as_str().into_connection_info()?;
+        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        let client = Client::open(info.set_redis_settings(settings))?;
+        let config = ConnectionManagerConfig::new()
+            .set_connection_timeout(Some(options.connect_timeout))
+            .set_response_timeout(Some(options.response_timeout))
+            // Whoever waits tries again anyway.
+            .set_number_of_retries(0)
+            .set_push_sender(hear)
+            .set_automatic_resubscription();
+        ConnectionManager::new_lazy_with_config(client, config).map(Self::Single)
+    }
+
+    fn cluster(
+        options: &RedisOptions,
+        hear: impl Fn(PushInfo) -> Result<(), ()> + Send + Sync + 'static,
+    ) -> Result<Self, RedisError> {
+        let client = ClusterClient::builder(options.urls.iter().map(String::as_str))
+            .use_protocol(ProtocolVersion::RESP3)
+            .connection_timeout(options.connect_timeout)
+            .response_timeout(options.response_timeout)
+            .push_sender(hear)
+            .build()?;
+        Ok(Self::Cluster(client.get_pending_async_connection_with_config(ClusterConfig::new())))
+    }
+
+    pub(super) async fn run(&self, script: &Source, keys: &[&[u8]], args: &[&[u8]]) -> Answer<Value> {
+        let command = |name: &str, source: &str| {
+            let mut command = redis::cmd(name);
+            command.arg(source).arg(keys.len()).arg(keys).arg(args);
+            command
+        };
+        match self.request(&command("EVALSHA", &script.hash)).await {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                self.request(&command("EVAL", script.text)).await
+            }
+            other => other,
+        }
+        .map_err(meaning)
+    }
+
+    pub(super) async fn query(&self, command: &Cmd) -> Answer<Value> {
+        self.request(command).await.map_err(meaning)
+    }
+
+    async fn request(&self, command: &Cmd) -> Result<Value, RedisError> {
+        match self.clone() {
+            Self::Single(mut connection) => connection.req_packed_command(command).await?,
+            Self::Cluster(mut connection) => connection.req_packed_command(command).await?,
+        }
+        .extract_error()
+    }
+
+    pub(super) async fn publish(&self, channel: &str, message: &str) -> Answer<()> {
+        let name = if matches!(self, Self::Single(_)) { "PUBLISH" } else { "SPUBLISH" };
+        self.query(redis::cmd(name).arg(channel).arg(message)).await.map(drop)
+    }
+
+    pub(super) async fn subscribe(&self, channel: &str) -> Answer<()> {
+        match self.clone() {
+            Self::Single(mut connection) => connection.subscribe(channel).await,
+            Self::Cluster(mut connection) => connection.ssubscribe(channel).await,
+        }
+        .map_err(meaning)
+    }
+
+    pub(super) async fn unsubscribe(&self, channel: &str) -> Answer<()> {
+        match self.clone() {
+            Self::Single(mut connection) => connection.unsubscribe(channel).await,
+            Self::Cluster(mut connection) => connection.sunsubscribe(channel).await,
+        }
+        .map_err(meaning)
+    }
+}
+
+/// The session of which somebody tells news.
+fn heard(push: &PushInfo) -> Option<SessionId> {
+    if !matches!(push.kind, PushKind::Message | PushKind::SMessage) {
+        return None;
+    }
+    let Some(Value::BulkString(text)) = push.data.get(1) else { return None };
+    SessionId::parse(std::str::from_utf8(text).ok()?)
+}
+
+/// What an error means: an answer of the server says that nothing was done, and so does a server that refuses connections. All
+/// else may have happened.
+fn meaning(error: RedisError) -> StoreError {
+    let text = error.to_string();
+    match error.kind() {
+        ErrorKind::Server(_) | ErrorKind::Extension => StoreError::Unavailable(text),
+        ErrorKind::AuthenticationFailed
+        | ErrorKind::InvalidClientConfig
+        | ErrorKind::Client
+        | ErrorKind::ClusterConnectionNotFound
+        | ErrorKind::RESP3NotSupported => StoreError::Unavailable(text),
+        _ if error.is_connection_refusal() => StoreError::Unavailable(text),
+        _ => StoreError::Unknown(text),
+    }
+}

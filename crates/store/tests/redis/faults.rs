@@ -1,0 +1,140 @@
+//! A server or a connection that fails: what was acknowledged stays, what is in doubt is found out.
+
+use std::time::Duration;
+
+use steadfast_session::command::{AppendOutcome, Finished};
+use steadfast_store::testing::server::{RedisServer, fresh_name};
+use steadfast_store::{RedisOptions, Store, StoreError, StoreExt};
+
+use crate::common::{
+    FIRST, NOW, ONE, begin_call, finish, id, message, open, open_session, options, read, run, server_or_skip,
+    texts,
+};
+use crate::proxy::{Cut, Proxy};
+use crate::server::ask;
+
+/// A store whose only traffic is what the test makes.
+fn quiet(options: RedisOptions) -> RedisOptions {
+    RedisOptions { heartbeat: Duration::from_secs(3600), hears_others: false, ..options }
+}
+
+#[tokio::test]
+async fn a_commit_in_doubt_is_found_out() {
+    let server = server_or_skip!();
+    let proxy = Proxy::start(server.port());
+    let prefix = fresh_name();
+    let through = RedisOptions {
+        urls: vec![format!("redis://127.0.0.1:{}", proxy.port)],
+        ..quiet(options(server, &prefix))
+    };
+    let (store, other) = (open(through), open(quiet(options(server, &prefix))));
+    let session = open_session(&store, 1).await;
+    for round in 1..=10 {
+        for cut in [Cut::Request, Cut::Answer] {
+            proxy.cut(cut);
+            let (stream, call) = begin_call(&store, session, ONE, round).await;
+            assert!(!proxy.waits(), "the line was not cut");
+            proxy.cut(cut);
+            let appended = run(&store, session, message(&format!("{round} {cut:?}"))).await;
+            assert!(!proxy.waits(), "the line was not cut");
+            assert!(matches!(appended, AppendOutcome::Appended { .. }), "{appended:?}");
+            proxy.cut(cut);
+            let finished = run(&store, session, finish(call, "answer")).await;
+            assert_eq!(finished, Finished::Finished { stream, seq: 1 }, "{cut:?}");
+            assert_eq!(texts(&other, session, stream).await, ["answer"]);
+        }
+    }
+    let expected: Vec<String> =
+        (1..=10).flat_map(|round| ["Request", "Answer"].map(|cut| format!("{round} {cut}"))).collect();
+    assert_eq!(texts(&other, session, FIRST).await, expected, "a message was lost or doubled");
+}
+
+/// The writer's commit happened, its answer was lost, and before it can ask others have gone on.
+#[tokio::test]
+async fn a_commit_in_doubt_is_found_out_among_those_of_others() {
+    let server = server_or_skip!();
+    let proxy = Proxy::start(server.port());
+    let prefix = fresh_name();
+    let through = RedisOptions {
+        urls: vec![format!("redis://127.0.0.1:{}", proxy.port)],
+        ..quiet(options(server, &prefix))
+    };
+    let (store, other) = (open(through), open(quiet(options(server, &prefix))));
+    let session = open_session(&store, 1).await;
+    for round in 0..10 {
+        run(&store, session, message("warm")).await;
+        proxy.cut(Cut::Answer);
+        let mine = format!("mine {round}");
+        let (appended, ()) = tokio::join!(run(&store, session, message(&mine)), async {
+            while proxy.waits() {
+                tokio::task::yield_now().await;
+            }
+            for _ in 0..3 {
+                run(&other, session, message("theirs")).await;
+            }
+        });
+        let AppendOutcome::Appended { seq, .. } = appended else { panic!("{appended:?}") };
+        let log = texts(&other, session, FIRST).await;
+        assert_eq!(log.iter().filter(|text| **text == mine).count(), 1, "{log:?}");
+        assert_eq!(log[usize::try_from(seq).unwrap() - 1], mine);
+    }
+}
+
+#[tokio::test]
+async fn scripts_come_back_after_they_were_flushed() {
+    let server = server_or_skip!();
+    let store = open(options(server, &fresh_name()));
+    let session = open_session(&store, 1).await;
+    for n in 0..20 {
+        let () = ask(server, "SCRIPT FLUSH");
+        run(&store, session, message(&n.to_string())).await;
+    }
+    assert_eq!(read(&store, session, FIRST).await.entries.len(), 20);
+}
+
+#[tokio::test]
+async fn a_server_that_goes_away_is_unavailable_and_loses_nothing() {
+    let Some(mut server) = RedisServer::start(&["--appendonly", "yes", "--appendfsync", "always"]) else {
+        return;
+    };
+    let patient = RedisOptions { patience: Duration::from_millis(100), ..options(&server, "t") };
+    let store = open(patient);
+    store.join(ONE, NOW).await.unwrap();
+    let session = open_session(&store, 1).await;
+    let (stream, call) = begin_call(&store, session, ONE, 1).await;
+    run(&store, session, message("before")).await;
+    server.kill();
+    for _ in 0..3 {
+        let outcome = store.run(session, message("lost"), NOW).await;
+        assert!(matches!(outcome, Err(StoreError::Unavailable(_) | StoreError::Unknown(_))), "{outcome:?}");
+        assert!(matches!(store.facts(session).await, Err(StoreError::Unavailable(_))));
+    }
+    server.launch().expect("the server starts again");
+    crate::common::eventually("the store", || async { store.facts(session).await.ok() }).await;
+    assert_eq!(texts(&store, session, FIRST).await, ["before"]);
+    assert!(matches!(run(&store, session, finish(call, "answer")).await, Finished::Finished { .. }));
+    assert_eq!(texts(&store, session, stream).await, ["answer"]);
+    assert_eq!(store.is_alive(ONE).await, Ok(true), "nobody dies of a server's restart");
+    assert_eq!(store.bury_dead_nodes(NOW).await, Ok(0));
+}
+
+/// A server without the last commits, as after the failover to a replica that lagged behind: a store that remembers them does
+/// not write over what others have done instead.
+#[tokio::test]
+async fn a_server_that_has_forgotten_commits_is_believed() {
+    let server = server_or_skip!();
+    let prefix = fresh_name();
+    let (store, other) = (open(quiet(options(server, &prefix))), open(quiet(options(server, &prefix))));
+    let session = open_session(&store, 1).await;
+    run(&store, session, message("kept")).await;
+    let key = format!("{prefix}:{{{}}}", id(1).expose());
+    let () = ask(server, &format!("COPY {key} saved:{key}"));
+    let () = ask(server, &format!("COPY {key}:log saved:{key}:log"));
+    let (_, call) = begin_call(&store, session, ONE, 1).await;
+    let () = ask(server, &format!("COPY saved:{key} {key} REPLACE"));
+    let () = ask(server, &format!("COPY saved:{key}:log {key}:log REPLACE"));
+    run(&other, session, message("instead")).await;
+    assert_eq!(run(&store, session, finish(call, "answer")).await, Finished::AlreadyFinished);
+    run(&store, session, message("next")).await;
+    assert_eq!(texts(&other, session, FIRST).await, ["kept", "instead", "next"]);
+}

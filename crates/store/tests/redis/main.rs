@@ -1,0 +1,69 @@
+//! The Redis store keeps the contract, and what a server on the network adds to it.
+
+mod access;
+mod audit;
+mod cluster;
+mod common;
+mod economy;
+mod faults;
+mod news;
+mod nodes;
+mod proxy;
+mod server;
+
+use std::time::Duration;
+
+use steadfast_session::{NodeId, Rules};
+use steadfast_store::testing::Place;
+use steadfast_store::testing::model::Model;
+use steadfast_store::testing::server::{RedisServer, fresh_name};
+use steadfast_store::{RedisOptions, RedisStore};
+
+use server::ask;
+
+struct Redis {
+    server: &'static RedisServer,
+    prefix: String,
+}
+
+impl Place for Redis {
+    type Store = RedisStore;
+    const KEEPS: bool = true;
+    const SHARES: bool = true;
+    const ONE_QUEUE: bool = false;
+
+    fn is_here() -> bool {
+        RedisServer::shared().is_some()
+    }
+
+    fn fresh() -> Self {
+        Self { server: RedisServer::shared().expect("a Redis server"), prefix: fresh_name() }
+    }
+
+    fn open(&self, rules: Rules) -> RedisStore {
+        let options = RedisOptions {
+            prefix: self.prefix.clone(),
+            // No test takes a node for dead because the machine is slow.
+            node_ttl: Duration::from_secs(600),
+            hears_others: false,
+            ..RedisOptions::new(self.server.url())
+        };
+        RedisStore::open(rules, options).expect("the store opens")
+    }
+
+    /// In place of waiting until its nodes have been silent for too long.
+    fn close(&self, store: RedisStore) {
+        let nodes = store.nodes();
+        drop(store);
+        for NodeId(node) in nodes {
+            let () = ask(self.server, &format!("ZADD {{{}}}:nodes XX 0 {node:016x}", self.prefix));
+            let () = ask(self.server, &format!("HSET {{{}}}:pulse since 0", self.prefix));
+        }
+    }
+
+    fn audit(&self, model: &Model) -> Result<(), String> {
+        audit::audit(self.server, &self.prefix, model)
+    }
+}
+
+steadfast_store::store_contract!(Redis);

@@ -1,0 +1,100 @@
+//! A node hears what others do to what it holds.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use steadfast_session::command::{Answer, Attach, Begun, Cancel, Close, OpenAsk, Position, Target};
+use steadfast_session::{AskNo, CloseReason, NodeId, SessionId, StreamNo};
+use steadfast_store::testing::recorder::{Heard, Recorder};
+use steadfast_store::testing::server::{RedisServer, fresh_name};
+use steadfast_store::{RedisStore, Store};
+
+use crate::common::{
+    FIRST, NOW, ONE, OTHER, begin, begin_call, eventually, finish, message, open, open_session, options, run,
+};
+
+struct Node {
+    store: RedisStore,
+    recorder: Arc<Recorder>,
+}
+
+impl Node {
+    async fn start(server: &RedisServer, prefix: &str, node: NodeId) -> Self {
+        let store = open(options(server, prefix));
+        let recorder: Arc<Recorder> = Arc::default();
+        store.subscribe(Arc::<Recorder>::clone(&recorder));
+        store.join(node, NOW).await.expect("the store answers");
+        Self { store, recorder }
+    }
+
+    /// Waits for news that fit.
+    async fn hears(&self, what: &str, fits: impl Fn(&Heard) -> bool) {
+        eventually(what, || async {
+            self.recorder.take().into_values().flatten().any(|heard| fits(&heard)).then_some(())
+        })
+        .await;
+    }
+}
+
+async fn two() -> Option<(Node, Node, SessionId)> {
+    let (server, prefix) = (RedisServer::shared()?, fresh_name());
+    let (one, other) = (Node::start(server, &prefix, ONE).await, Node::start(server, &prefix, OTHER).await);
+    let session = open_session(&one.store, 1).await;
+    Some((one, other, session))
+}
+
+macro_rules! two_or_skip {
+    () => {
+        match two().await {
+            Some(two) => two,
+            None => return,
+        }
+    };
+}
+
+#[tokio::test]
+async fn a_reader_hears_that_its_stream_has_grown_and_ended() {
+    let (one, other, session) = two_or_skip!();
+    let at = Position::Standalone;
+    run(&other.store, session, Attach { at, node: OTHER }).await;
+    run(&one.store, session, message("hello")).await;
+    other.hears("growth", |heard| matches!(heard, Heard::News { grown, .. } if *grown == [FIRST])).await;
+    // A call that runs here and is read there.
+    let (stream, call) = begin_call(&one.store, session, ONE, 1).await;
+    let at = Position::After { stream, seq: 0 };
+    run(&other.store, session, Attach { at, node: OTHER }).await;
+    let superseded = |heard: &Heard| matches!(heard, Heard::News { superseded, .. } if superseded.iter().any(|(no, _)| *no == stream));
+    one.hears("another reader", superseded).await;
+    run(&one.store, session, finish(call, "answer")).await;
+    let ends = |heard: &Heard| matches!(heard, Heard::News { grown, ended, .. } if *grown == [stream] && *ended == [stream]);
+    other.hears("the answer", ends).await;
+}
+
+#[tokio::test]
+async fn an_owner_hears_that_its_call_was_cancelled() {
+    let (one, other, session) = two_or_skip!();
+    let Begun::Begun { first, .. } = run(&one.store, session, begin(ONE, 1)).await else { panic!() };
+    run(&other.store, session, Cancel { id: 1.into() }).await;
+    let stops = |heard: &Heard| matches!(heard, Heard::News { stopped, .. } if *stopped == [(first, ONE)]);
+    one.hears("the cancellation", stops).await;
+}
+
+#[tokio::test]
+async fn an_asker_hears_that_its_answer_is_kept() {
+    let (one, other, session) = two_or_skip!();
+    let open = OpenAsk { target: Target::Standalone, owner: ONE, rest: Bytes::from_static(b"}") };
+    run(&one.store, session, open).await;
+    let answer = Answer { ask: AskNo(0), node: OTHER, attempt: 1, message: Bytes::from_static(b"yes") };
+    run(&other.store, session, answer).await;
+    let kept = |heard: &Heard| matches!(heard, Heard::News { kept, .. } if *kept == [(AskNo(0), ONE)]);
+    one.hears("the answer", kept).await;
+}
+
+#[tokio::test]
+async fn everybody_hears_that_a_session_has_closed() {
+    let (one, other, session) = two_or_skip!();
+    let (_, call) = begin_call(&one.store, session, ONE, 1).await;
+    run(&other.store, session, Close { reason: CloseReason::Deleted }).await;
+    let stops = |heard: &Heard| matches!(heard, Heard::News { stopped, ended, .. } if *stopped == [(call, ONE)] && *ended == [StreamNo(1)]);
+    one.hears("the end", stops).await;
+}

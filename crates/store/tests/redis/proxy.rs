@@ -1,0 +1,70 @@
+//! A line to the server that can be cut at the worst moment.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+/// What happens to the next request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// It never reaches the server.
+    Request = 1,
+    /// The server does it, and its answer is lost.
+    Answer = 2,
+}
+
+pub(crate) struct Proxy {
+    pub(crate) port: u16,
+    next: Arc<AtomicUsize>,
+}
+
+impl Proxy {
+    /// Ends with the test process.
+    pub(crate) fn start(server: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let next: Arc<AtomicUsize> = Arc::default();
+        let fault = Arc::clone(&next);
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let (Ok(client), Ok(server)) = (client, TcpStream::connect(("127.0.0.1", server))) else {
+                    continue;
+                };
+                let (upstream, downstream) = (copy_of(&server), copy_of(&client));
+                let (up, down) = (Arc::clone(&fault), Arc::clone(&fault));
+                thread::spawn(move || carry(client, upstream, Cut::Request, &up));
+                thread::spawn(move || carry(server, downstream, Cut::Answer, &down));
+            }
+        });
+        Self { port, next }
+    }
+
+    pub(crate) fn cut(&self, cut: Cut) {
+        self.next.store(cut as usize, Ordering::SeqCst);
+    }
+
+    /// Whether the fault is still to come.
+    pub(crate) fn waits(&self) -> bool {
+        self.next.load(Ordering::SeqCst) != 0
+    }
+}
+
+fn copy_of(stream: &TcpStream) -> TcpStream {
+    stream.try_clone().expect("a second handle")
+}
+
+fn carry(mut from: TcpStream, mut to: TcpStream, cut: Cut, fault: &AtomicUsize) {
+    let mut buffer = [0; 16 << 10];
+    while let Ok(length @ 1..) = from.read(&mut buffer) {
+        if fault.compare_exchange(cut as usize, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            break;
+        }
+        if to.write_all(&buffer[..length]).is_err() {
+            break;
+        }
+    }
+    let _ = from.shutdown(Shutdown::Both);
+    let _ = to.shutdown(Shutdown::Both);
+}
