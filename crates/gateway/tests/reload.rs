@@ -121,7 +121,7 @@ fn the_servers_own_stream_goes_over_at_once() {
     let session = a.open_session();
     runtime.block_on(server.until("the stream", |log| count(log, "GET") == 1));
     let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "t"}});
-    let mut running = a.post(Some(&session), &call);
+    let running = a.post(Some(&session), &call);
     runtime.block_on(server.until("the call", |log| log.iter().any(|one| one.calls("t"))));
     scene.change(&endpoints(&[("/a", &format!("{upstream}\nconcurrency = 3"))]));
     runtime.block_on(server.until("another stream", |log| count(log, "GET") == 2));

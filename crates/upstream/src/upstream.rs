@@ -149,8 +149,14 @@ impl Upstream {
     /// by themselves is heard here.
     pub fn succeed(self: &Arc<Self>, before: &Self) {
         before.shared.retired.store(true, Ordering::Release);
+        // Whoever counts does not notice.
+        self.shared.healed.fetch_add(before.healed(), Ordering::Relaxed);
         let links = before.links.all();
         links.iter().for_each(|link| link.fall_silent());
+        if let Servers::Stdio { .. } = self.shared.servers {
+            // Nobody hears a program that is not running, and it is started when it is needed.
+            return;
+        }
         let sessions: Vec<_> = links.iter().filter_map(|link| link.session()).collect();
         let upstream = Arc::clone(self);
         tokio::spawn(async move {
