@@ -192,7 +192,7 @@ impl Replicas {
             return Some(Arc::clone(found));
         }
         let url = name.split_once('#').map_or(name, |(url, _)| url);
-        let mut there = list.iter().filter(|replica| replica.url.to_string() == url);
+        let mut there = list.iter().filter(|replica| replica.url == *url);
         there.next().filter(|_| there.next().is_none()).cloned()
     }
 

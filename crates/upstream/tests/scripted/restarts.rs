@@ -116,7 +116,7 @@ async fn one_gateway_listens_and_another_takes_its_place() {
     while gets(&forgetful.server.log()) < 2 {
         id += 1;
         assert_eq!(call(&session, id, "t").await["result"], json!({}));
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
         assert!(id < 1000, "nobody took the place");
     }
     let log = forgetful.server.log();
