@@ -72,6 +72,7 @@ impl Client {
             progress: Progress::default(),
             answered: Notify::new(),
             holds_standalone: AtomicBool::new(false),
+            deaf: CancellationToken::new(),
             owner: Arc::new(owner),
             link,
             mode,
@@ -90,6 +91,11 @@ impl Client {
         if has_session && !shared.holds_standalone.swap(true, Ordering::Relaxed) {
             tokio::spawn(legacy::hold_standalone(Arc::clone(shared)));
         }
+    }
+
+    /// Lets go of the standalone stream at once, and for good: somebody else listens. Calls are not concerned.
+    pub fn leave_standalone(&self) {
+        self.life.shared.deaf.cancel();
     }
 
     /// Begins a call. `params` is the JSON text of an object.

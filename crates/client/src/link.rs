@@ -187,6 +187,7 @@ impl Link {
         *request.headers_mut() = self.with_own(headers);
         self.transport.send(request).await.map_err(|error| match error {
             SendError::Connect(why) => Error::Connect(why),
+            SendError::Untrusted(why) => Error::Untrusted(why),
             SendError::Broken(why) => Error::Broken(why),
         })
     }

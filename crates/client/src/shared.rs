@@ -27,6 +27,8 @@ pub(crate) struct Shared {
     pub(crate) closing: CancellationToken,
     /// Somebody holds the standalone stream.
     pub(crate) holds_standalone: AtomicBool,
+    /// Ends the standalone stream, and nobody opens it again.
+    pub(crate) deaf: CancellationToken,
     pub(crate) progress: Progress,
     /// Told whenever the server has answered a call: it is there.
     pub(crate) answered: Notify,

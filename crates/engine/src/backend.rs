@@ -92,8 +92,9 @@ pub trait Backend: Send + Sync + 'static {
     /// Takes a notification.
     fn notify(&self, session: SessionHandle, notification: Incoming) -> BoxFuture<()>;
 
-    /// A session has ended. Its calls have been cancelled.
-    fn closed(&self, facts: &Arc<Facts>);
+    /// A session has ended. Its calls have been cancelled, and what is left of it can be read for a while. It may be told more
+    /// than once, and of sessions that this process had nothing to do with.
+    fn closed(&self, session: &SessionHandle);
 }
 
 /// The JSON text of a response.

@@ -152,7 +152,7 @@ impl Engine {
         let Welcome { result, revision } = match answer.map_err(Unwelcome::Error).and_then(|answer| answer) {
             Ok(welcome) => welcome,
             Err(unwelcome) => {
-                self.backend.closed(&asked);
+                self.forget(&asked);
                 return Err(unwelcome.into());
             }
         };
@@ -165,7 +165,7 @@ impl Engine {
             Ok(Opened::OverLimit(limit)) => Refusal::OverLimit(limit),
             Err(error) => Refusal::Store(error),
         };
-        self.backend.closed(&asked);
+        self.forget(&asked);
         Err(OpenError::Refused(refusal))
     }
 
@@ -337,8 +337,13 @@ impl Engine {
     pub(crate) fn lost(&self, session: &LiveSession) -> Refusal {
         self.live.remove(&session.id());
         session.over();
-        self.backend.closed(session.facts());
+        self.forget(session.facts());
         Refusal::NoSession
+    }
+
+    /// What the backend has made for a session must not stay.
+    pub(crate) fn forget(&self, facts: &Arc<Facts>) {
+        self.backend.closed(&SessionHandle::new(self.arc(), Arc::clone(facts)));
     }
 
     pub fn handle(&self, session: &Arc<LiveSession>) -> SessionHandle {

@@ -77,7 +77,16 @@ impl SessionHandle {
         let get = GetState { key: key.into() };
         match self.engine.store().run(self.facts.id, get, self.engine.now()).await? {
             StateGot::Got(value) => Ok(value),
-            StateGot::NoSession => Err(StateError::NoSession),
+            StateGot::Left(_) | StateGot::NoSession => Err(StateError::NoSession),
+        }
+    }
+
+    /// What a session that has ended has left of an entry of its state. The store keeps it for a while.
+    pub async fn left(&self, key: &str) -> Result<Option<Value>, StateError> {
+        let get = GetState { key: key.into() };
+        match self.engine.store().run(self.facts.id, get, self.engine.now()).await? {
+            StateGot::Left(value) => Ok(value),
+            StateGot::Got(_) | StateGot::NoSession => Err(StateError::NoSession),
         }
     }
 

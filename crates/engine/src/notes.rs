@@ -89,7 +89,7 @@ impl Engine {
         }
         if !self.live.knows(&session.id()) {
             // The session ended meanwhile; what the backend made for it must not stay.
-            self.backend().closed(session.facts());
+            self.forget(session.facts());
             session.notes().waiting.clear();
         }
     }

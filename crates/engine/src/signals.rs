@@ -6,6 +6,7 @@ use steadfast_session::Lifecycle;
 use steadfast_store::{Signal, Subscriber};
 
 use crate::engine::Engine;
+use crate::handle::SessionHandle;
 
 /// The engine's ear at the store. Weak, so that a store does not keep its engine alive.
 #[derive(Debug)]
@@ -37,8 +38,8 @@ impl Subscriber for Signals {
                 if let Lifecycle::Closed(_) = event {
                     engine.live.remove(&facts.id);
                     // The backend drops its handler there, which is the user's code.
-                    let (engine, facts) = (Arc::clone(&engine), Arc::clone(facts));
-                    engine.clone().spawn(async move { engine.backend().closed(&facts) });
+                    let session = SessionHandle::new(Arc::clone(&engine), Arc::clone(facts));
+                    engine.spawn(async move { session.engine().backend().closed(&session) });
                 }
             }
         }

@@ -372,6 +372,8 @@ pub struct GetState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StateGot {
     Got(Option<Value>),
+    /// The session has ended. This is what it left, for whoever has to clear up after it.
+    Left(Option<Value>),
     NoSession,
 }
 

@@ -38,7 +38,9 @@ pub(crate) async fn call(
     let token = params.and_then(messages::progress_token);
     let request = Request { method: &incoming.method, params, token };
     check(link, call, &request).await?;
-    link.mind_the_lease();
+    if !link.shared.is_retired() {
+        link.mind_the_lease();
+    }
     let turn = link.turns.next(call.cancelled()).await?;
     let answer = match attempt_until_known(link, turn.lane, call, &request).await? {
         Answer::Result(result) => result,

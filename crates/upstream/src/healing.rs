@@ -49,6 +49,12 @@ impl Link {
         Instant::now() + self.shared.config.patience
     }
 
+    /// Until when somebody else may be busy with what is given up at `end`: the last attempt may begin just before, and a
+    /// program that has to be downloaded first takes its time to open a session.
+    fn with_opening(&self, end: Instant) -> Instant {
+        end + self.shared.config.timeouts.control
+    }
+
     /// Where a lane sits; if it does not, it sits down: where it sat before according to the record, or anywhere.
     pub(crate) async fn seated(&self, lane: usize) -> Result<Arc<Seat>, Error> {
         match self.lanes[lane].seat() {
@@ -60,7 +66,7 @@ impl Link {
 
     async fn sit_down(&self, lane: usize) -> Result<Arc<Seat>, Error> {
         let end = self.patience();
-        let _settling = self.lanes[lane].settle(end).await.ok_or_else(nobody_there)?;
+        let _settling = self.lanes[lane].settle(self.with_opening(end)).await.ok_or_else(nobody_there)?;
         if let Some(seat) = self.lanes[lane].seat() {
             return Ok(seat);
         }
@@ -111,27 +117,34 @@ impl Link {
         }
     }
 
-    /// Tries each place but one, the best first.
+    /// Tries each place but one, the best first. If one of them may fare better later, that counts and not what else is wrong.
     async fn sit_once(&self, lane: usize, avoid: Option<&str>) -> Result<Seat, Error> {
         let mut tried: Vec<_> = avoid.into_iter().map(str::to_owned).collect();
-        let mut last = nobody_there();
+        let mut missed = None;
         while let Some(place) = self.shared.servers.next(&self.short(), &tried) {
             let (name, replica) = (place.name.clone(), place.replica().cloned());
-            last = match self.connect(lane, place).await {
+            let error = match self.connect(lane, place).await {
                 Ok(seat) => {
                     replica.iter().for_each(|replica| replica.succeeded());
                     return Ok(seat);
                 }
                 // Opening a session twice does no harm, so whatever was lost on the way may be tried elsewhere.
                 Err(error) if is_passing(&error) => error,
+                Err(error @ Error::Untrusted(_)) => {
+                    tracing::error!(replica = name, %error, "a replica cannot be used");
+                    error
+                }
                 Err(error) => return Err(error),
             };
-            if !matches!(last, Error::Refused { .. }) {
+            if !matches!(error, Error::Refused { .. }) {
                 replica.iter().for_each(|replica| replica.failed());
+            }
+            if missed.as_ref().is_none_or(|before| !is_passing(before) || is_passing(&error)) {
+                missed = Some(error);
             }
             tried.push(name);
         }
-        Err(last)
+        Err(missed.unwrap_or_else(nobody_there))
     }
 
     /// A call on this seat met a server that is not there. Waits for it, or moves; when this returns, another attempt is
@@ -139,7 +152,8 @@ impl Link {
     pub(crate) async fn heal(&self, lane: usize, lost: &Arc<Seat>, error: &Error) -> Result<(), Error> {
         let Some(replica) = lost.place.replica() else { return Ok(()) };
         let end = self.patience();
-        let _settling = self.lanes[lane].settle(end).await.ok_or_else(|| error.clone())?;
+        let settling = self.lanes[lane].settle(self.with_opening(end)).await;
+        let _settling = settling.ok_or_else(|| error.clone())?;
         if self.lanes[lane].seat().is_none_or(|seat| !Arc::ptr_eq(&seat, lost)) {
             return Ok(());
         }

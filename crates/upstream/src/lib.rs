@@ -7,9 +7,11 @@
 mod call;
 mod config;
 mod errors;
+mod farewell;
 mod healing;
 mod lease;
 mod link;
+mod links;
 mod messages;
 mod owner;
 mod record;

@@ -111,6 +111,12 @@ impl Record {
         !matches!(self.level.as_deref(), Some("error" | "critical" | "alert" | "emergency"))
     }
 
+    /// What was written down of a session that has ended.
+    pub(crate) async fn left_by(session: &SessionHandle) -> Option<Self> {
+        let value = session.left(KEY).await.ok().flatten()?;
+        serde_json::from_slice(&value.bytes).ok()
+    }
+
     pub(crate) async fn load(session: &SessionHandle) -> Result<Option<Self>, StateError> {
         let value = session.get(KEY).await?;
         // One that cannot be read was written by a future version: its session is opened anew at the server.

@@ -1,14 +1,13 @@
 //! The backend.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use steadfast_client::{Config as ClientConfig, Notification};
 use steadfast_engine::backend::BoxFuture;
 use steadfast_engine::{
-    Answer, Backend, CallHandle, Entropy, ExchangeHandle, Facts, Incoming, SessionHandle, SessionId,
+    Answer, Backend, CallHandle, Entropy, ExchangeHandle, Facts, Incoming, SessionHandle, StateError,
     SystemEntropy, Unwelcome, Welcome,
 };
 use steadfast_wire::rpc::ErrorObject;
@@ -16,7 +15,9 @@ use steadfast_wire::rpc::ErrorObject;
 use crate::call::{self, is_safe_by};
 use crate::config::{Config, Credential, Server};
 use crate::errors::of_opening;
+use crate::farewell::{self, Farewells};
 use crate::link::{Lane, Link};
+use crate::links::{Links, Removed};
 use crate::record::Record;
 use crate::replicas::{ReplicaStatus, Replicas, Ways};
 use crate::seat::Servers;
@@ -51,7 +52,10 @@ pub(crate) struct Shared {
     pub(crate) servers: Servers,
     pub(crate) tools: Tools,
     pub(crate) forwarder: Forwarder,
+    pub(crate) farewells: Farewells,
     healed: AtomicU64,
+    /// Another has taken its place.
+    retired: AtomicBool,
 }
 
 impl Shared {
@@ -66,6 +70,10 @@ impl Shared {
         }
     }
 
+    pub(crate) fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Acquire)
+    }
+
     pub(crate) fn count_healed(&self) {
         self.healed.fetch_add(1, Ordering::Relaxed);
     }
@@ -77,20 +85,6 @@ pub(crate) fn random_number() -> i64 {
     SystemEntropy.fill(&mut bytes);
     // Whoever reads it as a floating-point number must not round it.
     (i64::from_le_bytes(bytes) >> 16).abs() + 1
-}
-
-/// The sessions that this process has something to do with.
-#[derive(Debug, Default)]
-pub(crate) struct Links(Mutex<HashMap<SessionId, Arc<Link>>>);
-
-impl Links {
-    pub(crate) fn remove(&self, session: &SessionId) -> Option<Arc<Link>> {
-        self.lock().remove(session)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Link>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Upstream {
@@ -116,7 +110,8 @@ impl Upstream {
         }
         let tools = Tools::new(config.limits.tools);
         let forwarder = Forwarder::new(&config);
-        let shared = Shared { config, client, servers, tools, forwarder, healed: AtomicU64::new(0) };
+        let (farewells, healed, retired) = (Farewells::default(), AtomicU64::new(0), AtomicBool::new(false));
+        let shared = Shared { config, client, servers, tools, forwarder, farewells, healed, retired };
         Ok(Self { shared: Arc::new(shared), links: Arc::default() })
     }
 
@@ -139,7 +134,7 @@ impl Upstream {
 
     /// Calls that wait for their turn.
     pub fn waiting(&self) -> usize {
-        self.links.lock().values().map(|link| link.turns.waiting()).sum()
+        self.links.all().iter().map(|link| link.turns.waiting()).sum()
     }
 
     /// Ends every program that was started, and waits for that. Sessions at servers that are reached over HTTP stay: whoever
@@ -150,17 +145,39 @@ impl Upstream {
         }
     }
 
+    /// Takes the place of another. Calls that run there go on, and that is all that it does from now on: what the servers send
+    /// by themselves is heard here.
+    pub fn succeed(self: &Arc<Self>, before: &Self) {
+        before.shared.retired.store(true, Ordering::Release);
+        // Whoever counts does not notice.
+        self.shared.healed.fetch_add(before.healed(), Ordering::Relaxed);
+        let links = before.links.all();
+        links.iter().for_each(|link| link.fall_silent());
+        if let Servers::Stdio { .. } = self.shared.servers {
+            // Nobody hears a program that is not running, and it is started when it is needed.
+            return;
+        }
+        let sessions: Vec<_> = links.iter().filter_map(|link| link.session()).collect();
+        let upstream = Arc::clone(self);
+        tokio::spawn(async move {
+            for session in sessions {
+                upstream.restored(session.clone()).await;
+                // It may have ended before there was a link that could be told of it.
+                if let Err(StateError::NoSession) = Record::load(&session).await {
+                    upstream.closed(&session);
+                }
+            }
+        });
+    }
+
     /// The link of a session, made if this process had nothing to do with it so far. `request` is the client's newest.
     fn link(&self, session: &SessionHandle, request: Option<&Incoming>) -> Arc<Link> {
         let facts = session.facts();
-        let mut links = self.links.lock();
-        let link = links.entry(facts.id).or_insert_with(|| {
+        let link = self.links.find_or_add(facts.id, || {
             let link = Link::new(&self.shared, &self.links, Arc::clone(facts));
             link.open(session);
             link
         });
-        let link = Arc::clone(link);
-        drop(links);
         if let Some(request) = request {
             link.show(request);
         }
@@ -178,13 +195,13 @@ impl Backend for Upstream {
             let forwarded = matches!(link.shared.config.credential, Credential::Forwarded);
             let seat = link.sit(0, seat.map_err(|error| of_opening(&error, forwarded))?);
             let (result, revision) = (seat.client.server(), seat.client.revision());
-            links.lock().insert(facts.id, link);
+            links.add(facts.id, link);
             Ok(Welcome { result, revision })
         })
     }
 
     fn opened(&self, session: SessionHandle) -> BoxFuture<Result<(), ErrorObject>> {
-        let link = self.links.lock().get(&session.facts().id).cloned();
+        let link = self.links.find(&session.facts().id);
         Box::pin(async move {
             let gone =
                 || ErrorObject::internal("upstream_unavailable", "The server is not there any more.", true);
@@ -247,10 +264,17 @@ impl Backend for Upstream {
         })
     }
 
-    fn closed(&self, facts: &Arc<Facts>) {
-        let link = self.links.remove(&facts.id);
-        if let (Some(link), Ok(runtime)) = (link, tokio::runtime::Handle::try_current()) {
-            runtime.spawn(async move { link.close().await });
+    fn closed(&self, session: &SessionHandle) {
+        let removed = self.links.remove(&session.facts().id);
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        match removed {
+            Removed::Link(link) => drop(runtime.spawn(async move { link.close().await })),
+            Removed::Before => {}
+            Removed::Unknown => {
+                let (shared, links) = (Arc::clone(&self.shared), Arc::clone(&self.links));
+                let session = session.clone();
+                runtime.spawn(async move { farewell::bid(&shared, &links, &session).await });
+            }
         }
     }
 }

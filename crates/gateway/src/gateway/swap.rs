@@ -27,11 +27,12 @@ impl Swap {
     }
 
     pub(crate) fn replace(&self, next: Upstream) {
+        let next = Arc::new(next);
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
-        let before = std::mem::replace(&mut *current, Arc::new(next));
+        let before = std::mem::replace(&mut *current, Arc::clone(&next));
         // Its destructor must not run under the lock.
         drop(current);
-        drop(before);
+        next.succeed(&before);
     }
 
     pub(crate) fn current(&self) -> Arc<Upstream> {
@@ -71,7 +72,7 @@ impl Backend for Swap {
         self.current().notify(session, notification)
     }
 
-    fn closed(&self, facts: &Arc<Facts>) {
-        self.current().closed(facts);
+    fn closed(&self, session: &SessionHandle) {
+        self.current().closed(session);
     }
 }

@@ -190,8 +190,8 @@ impl<H: ServerHandler> Backend for HandlerBackend<H> {
         Box::pin(std::future::ready(()))
     }
 
-    fn closed(&self, facts: &Arc<Facts>) {
-        self.values.close(facts.id);
+    fn closed(&self, session: &SessionHandle) {
+        self.values.close(session.facts().id);
     }
 }
 

@@ -38,7 +38,7 @@ impl Backend for Passing {
         Box::pin(async {})
     }
 
-    fn closed(&self, _facts: &Arc<Facts>) {}
+    fn closed(&self, _session: &SessionHandle) {}
 
     fn initialize(&self, _: Arc<Facts>, _: Incoming) -> BoxFuture<Result<Welcome, Unwelcome>> {
         Box::pin(async { Err(ErrorObject::new(-32603, "no sessions here").into()) })

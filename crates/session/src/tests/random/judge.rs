@@ -37,7 +37,7 @@ impl History {
             | (Command::Attach(_), Outcome::Attach(Attached::NoSession))
             | (Command::Deliver(_), Outcome::Deliver(Delivered::NoSession))
             | (Command::PutState(_), Outcome::PutState(StatePut::NoSession))
-            | (Command::GetState(_), Outcome::GetState(StateGot::NoSession))
+            | (Command::GetState(_), Outcome::GetState(StateGot::NoSession | StateGot::Left(_)))
             | (Command::Collect(_), Outcome::Collect(Collected::NoSession)) => assert!(!open),
             _ if !open => panic!("a closed session did something"),
             (Command::Touch(_), Outcome::Touch(Touched::Touched)) => self.active = now,
