@@ -86,8 +86,8 @@ impl RedisOptions {
             connect_timeout: Duration::from_secs(1),
             response_timeout: Duration::from_secs(1),
             patience: Duration::from_secs(3),
-            heartbeat: Duration::from_secs(1),
-            node_ttl: Duration::from_secs(4),
+            heartbeat: Duration::from_millis(750),
+            node_ttl: Duration::from_secs(3),
             poll_interval: Duration::from_secs(1),
             hears_others: true,
         }
