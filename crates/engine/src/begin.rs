@@ -14,6 +14,7 @@ use crate::calls::{BegunCall, CallHandle, catch_panic};
 use crate::cursor::Cursor;
 use crate::engine::{Engine, Posted};
 use crate::errands;
+use crate::handle::SessionHandle;
 use crate::live::{LiveSession, Running};
 use crate::reconcile::not_started;
 use crate::refusal::Refusal;
@@ -78,30 +79,28 @@ impl Engine {
 
     async fn plan(&self, session: &Arc<LiveSession>, requests: &[Incoming]) -> Plan {
         let handle = self.handle(session);
-        let mut plan = Plan::default();
-        for (i, request) in requests.iter().enumerate() {
+        let mut routes = Vec::with_capacity(requests.len());
+        for request in requests {
             // If the backend panics, its call will show what is the matter.
-            let route = catch_panic(async {
-                match self.backend().route(&handle, request) {
-                    Routing::Now(route) => route,
-                    Routing::Later(route) => route.await,
-                }
-            });
-            let Route { at, again, fence } = route.await.unwrap_or_default();
-            // All calls of a session that have to be run by one node have to be run by the same.
-            plan.owner = plan.owner.or(at.filter(|node| *node != self.node()));
-            plan.fence = plan.fence.or(fence);
-            if again || plan.owner.is_some() {
-                plan.requests.resize(requests.len(), None);
-                plan.requests[i] = Some(Request { text: errands::text_of(request), again });
-            }
+            let route = catch_panic(self.route(&handle, request)).await;
+            routes.push(route.unwrap_or_default());
         }
-        if plan.owner.is_some() {
-            for (kept, request) in plan.requests.iter_mut().zip(requests) {
-                kept.get_or_insert_with(|| Request { text: errands::text_of(request), again: false });
-            }
+        // All calls of a session that have to be run by one node have to be run by the same.
+        let owner = routes.iter().find_map(|route| route.at).filter(|node| *node != self.node());
+        let fence = routes.iter().find_map(|route| route.fence.clone());
+        let keep = |(route, request): (Route, &Incoming)| {
+            let kept = || Request { text: errands::text_of(request), again: route.again };
+            (route.again || owner.is_some()).then(kept)
+        };
+        Plan { owner, fence, requests: routes.into_iter().zip(requests).map(keep).collect() }
+    }
+
+    /// Where the backend wants a request to go.
+    pub(crate) async fn route(&self, session: &SessionHandle, request: &Incoming) -> Route {
+        match self.backend().route(session, request) {
+            Routing::Now(route) => route,
+            Routing::Later(route) => route.await,
         }
-        plan
     }
 
     async fn begin_now(
@@ -119,7 +118,7 @@ impl Engine {
         let (stream, first, connection) = match begun {
             Ok(Begun::Begun { stream, first, connection }) => (stream, first, connection),
             other => {
-                let heard = other.is_ok();
+                let heard = !matches!(other, Err(_) | Ok(Begun::Fenced));
                 session.not_begun(if heard { Vec::new() } else { delivered });
                 return Err(match other {
                     Ok(Begun::Duplicate(id)) => Refusal::Duplicate(id),

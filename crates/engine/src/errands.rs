@@ -14,7 +14,7 @@ use steadfast_wire::members::Members;
 use steadfast_wire::rpc::{ErrorObject, json_string};
 use tokio_util::sync::CancellationToken;
 
-use crate::backend::{Incoming, Routing};
+use crate::backend::Incoming;
 use crate::calls::{BegunCall, CallHandle};
 use crate::engine::Engine;
 use crate::handle::SessionHandle;
@@ -117,11 +117,7 @@ impl Engine {
     }
 
     pub(crate) async fn belongs_elsewhere(&self, session: &SessionHandle, request: &Incoming) -> bool {
-        let route = match self.backend().route(session, request) {
-            Routing::Now(route) => route,
-            Routing::Later(route) => route.await,
-        };
-        route.at.is_some_and(|node| node != self.node())
+        self.route(session, request).await.at.is_some_and(|node| node != self.node())
     }
 
     /// Gives a notification to the node that it has to go to: as a call of our own, which that node answers when the backend has
@@ -152,6 +148,8 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
+    use steadfast_session::{CallNo, Facts, StreamNo, Time};
+
     use super::*;
 
     #[test]
@@ -167,5 +165,36 @@ mod tests {
             assert!(again.http.headers.is_empty());
         }
         assert!(request_of(&Bytes::from_static(b"{}")).is_none());
+    }
+
+    /// A look at the store and the end of a call cross each other.
+    #[test]
+    fn an_errand_that_ends_while_somebody_looks_is_not_run_again() {
+        let facts = Facts {
+            id: SessionId::from_random([1; SessionId::BYTES]),
+            principal: steadfast_session::Principal::anonymous(),
+            revision: steadfast_wire::Revision::LATEST_LEGACY,
+            initialize: Bytes::new(),
+            opened_at: Time(0),
+        };
+        let session = LiveSession::new(Arc::new(facts));
+        let (call, id, stream) = (CallNo(3), RequestId::Number(1), StreamNo(1));
+        let held =
+            || vec![Errand { call, id: id.clone(), stream, answer_only: false, request: Bytes::new() }];
+        let take = |held| {
+            let running = |errand: &Errand| Running {
+                id: errand.id.clone(),
+                stream: errand.stream,
+                deadline: Time(9),
+                resumable: true,
+                again: false,
+                cancel: CancellationToken::new(),
+            };
+            session.take_errands(held, running).len()
+        };
+        assert_eq!((take(held()), take(held())), (1, 0));
+        session.finished(call);
+        assert_eq!(take(held()), 0, "the store was asked before it ended");
+        assert_eq!((take(Vec::new()), take(held())), (0, 1), "it is remembered for as long as it has to be");
     }
 }

@@ -274,4 +274,31 @@ mod tests {
         assert_eq!(heard(&a).len(), 1, "an endpoint that is gone hears nothing");
         assert_eq!(hub.ears.all().len(), 0, "and is forgotten");
     }
+
+    struct Inherits(NodeId);
+
+    impl Subscriber for Inherits {
+        fn signal(&self, _signal: Signal<'_>) {}
+
+        fn heir(&self, _facts: &Facts) -> Heir {
+            Heir::Node(self.0)
+        }
+    }
+
+    /// Endpoints share a process, and each runs the calls of its own sessions alone.
+    #[tokio::test]
+    async fn what_a_dead_process_left_goes_to_the_endpoint_that_it_is_of() {
+        let hub = Hub::new(Arc::new(MemoryStore::new(Rules::default())), None);
+        let views = [("/a", 1), ("/a/b", 2)].map(|(path, node)| {
+            let view = hub.view(Namespace::of(path));
+            view.subscribe(Arc::new(Inherits(NodeId(node))));
+            view
+        });
+        let heir = |principal| hub.ears.heir(&facts(1, principal));
+        assert_eq!((heir("/a x"), heir("/a/b x")), (Heir::Node(NodeId(1)), Heir::Node(NodeId(2))));
+        assert_eq!(heir("/c x"), Heir::Later, "that endpoint may be about to start");
+        hub.is_complete();
+        assert_eq!(heir("/c x"), Heir::Nobody);
+        drop(views);
+    }
 }

@@ -2,7 +2,6 @@
 
 use rmcp::ServerHandler;
 use steadfast_engine::{Incoming, Route, Routing};
-use steadfast_wire::members::Members;
 
 /// What is done again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,8 +32,11 @@ fn is_safe<H: ServerHandler>(handler: &H, request: &Incoming) -> bool {
 }
 
 fn tool_of(request: &Incoming) -> Option<String> {
-    let params = std::str::from_utf8(request.params.as_deref()?).ok()?;
-    Members::parse(params).ok()?.text("name")
+    #[derive(serde::Deserialize)]
+    struct Named {
+        name: String,
+    }
+    serde_json::from_slice(request.params.as_deref()?).ok().map(|Named { name }| name)
 }
 
 fn is_safe_tool<H: ServerHandler>(handler: &H, name: &str) -> bool {

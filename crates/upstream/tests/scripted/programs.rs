@@ -67,7 +67,7 @@ async fn sweep_until_answered(host: &Host, session: &Session, priming: &str) -> 
 
 #[tokio::test]
 async fn calls_reach_the_one_program_wherever_they_come() {
-    let Pair { session, other, .. } = pair().await;
+    let Pair { here: _here, there: _there, session, other } = pair().await;
     let first = pid(&session, 1).await;
     for id in 2..5 {
         assert_eq!((pid(&other, id).await, pid(&session, id).await), (first, first));
@@ -80,7 +80,7 @@ async fn calls_reach_the_one_program_wherever_they_come() {
 
 #[tokio::test]
 async fn what_a_call_says_and_asks_reaches_its_client_at_the_other_gateway() {
-    let Pair { session, other, .. } = pair().await;
+    let Pair { here: _here, there: _there, session, other } = pair().await;
     pid(&session, 1).await;
     let params = json!({"name": "progress", "arguments": {}, "_meta": {"progressToken": "t"}});
     let mut stream = other.request(2, "tools/call", params).stream().await;
@@ -98,7 +98,7 @@ async fn what_a_call_says_and_asks_reaches_its_client_at_the_other_gateway() {
 
 #[tokio::test]
 async fn what_the_client_cancels_and_says_reaches_the_program() {
-    let Pair { session, other, .. } = pair().await;
+    let Pair { here: _here, there: _there, session, other } = pair().await;
     pid(&session, 1).await;
     let (mut stream, _) = hanging(&other, 2).await;
     assert_eq!(other.cancel(2).await.status, 202);
@@ -132,7 +132,7 @@ async fn a_program_that_goes_with_its_gateway_is_started_by_another() {
 
 #[tokio::test]
 async fn a_gateway_that_drains_gives_its_sessions_up_and_finishes_its_calls() {
-    let Pair { here, session, other, .. } = pair().await;
+    let Pair { here, there: _there, session, other } = pair().await;
     let first = pid(&session, 1).await;
     let mut slow = other.tool(2, "slow", json!({"ms": 1000})).stream().await;
     slow.next().await;
