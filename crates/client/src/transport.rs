@@ -132,11 +132,11 @@ impl<C: Connector> Http<C> {
         Self { connector, settings, pool: Arc::default() }
     }
 
-    async fn line(&self, uri: Uri, host: String) -> Result<Line<C::Io>, SendError> {
+    async fn connect(&self, uri: Uri, host: String) -> Result<Box<Line<C::Io>>, SendError> {
         let io = self.connector.connect(uri).await?;
         let (sender, connection) =
             self.settings.handshake(io).await.map_err(|error| SendError::Connect(chain(&error)))?;
-        Ok(Line::new(host, sender, connection))
+        Ok(Box::new(Line::new(host, sender, connection)))
     }
 
     async fn exchange(&self, request: Request<Bytes>) -> Result<Response<Body>, SendError> {
@@ -144,19 +144,22 @@ impl<C: Connector> Http<C> {
         let (host, mut request) = to_origin(request)?;
         // The server may close a connection just when it is wanted again. Each of those that wait is tried once at most, and
         // the last attempt is on a new one.
-        while let Some(line) = self.pool.take(&host) {
+        loop {
+            let kept = self.pool.take(&host);
+            let is_new = kept.is_none();
+            let line = match kept {
+                Some(line) => line,
+                None => Box::pin(self.connect(uri.clone(), host.clone())).await?,
+            };
             match line.exchange(request, &self.pool).await {
                 Ok(answer) => return Ok(answer.map(|body| body.boxed_unsync())),
+                Err(Failed::NotSent(_)) if is_new => {
+                    let why = "the server closed the connection at once".to_owned();
+                    return Err(SendError::Connect(why));
+                }
                 Err(Failed::NotSent(again)) => request = *again,
                 Err(Failed::Broken(error)) => return Err(SendError::Broken(chain(&error))),
             }
-        }
-        match self.line(uri, host).await?.exchange(request, &self.pool).await {
-            Ok(answer) => Ok(answer.map(|body| body.boxed_unsync())),
-            Err(Failed::NotSent(_)) => {
-                Err(SendError::Connect("the server closed the connection at once".to_owned()))
-            }
-            Err(Failed::Broken(error)) => Err(SendError::Broken(chain(&error))),
         }
     }
 }

@@ -74,12 +74,12 @@ async fn attempt_until_known(
             return Err(errors::of_client(&error, risked));
         }
         // The server has to be there for another attempt, and to say whether there may be one.
-        seat = match healed(link, lane, &seat, call, &error).await {
+        seat = match Box::pin(healed(link, lane, &seat, call, &error)).await {
             Ok(seat) => seat,
             Err(late) if !unknown => return Err(errors::of_client(&late, true)),
             Err(_) => return Err(errors::of_client(&error, known == Some(true))),
         };
-        if unknown && !is_safe(link, &seat, request).await {
+        if unknown && !Box::pin(is_safe(link, &seat, request)).await {
             return Err(errors::of_client(&error, false));
         }
         risked |= unknown;
@@ -198,7 +198,7 @@ async fn check(link: &Link, call: &CallHandle, request: &Request<'_>) -> Result<
     if request.method != "resources/subscribe" {
         return Ok(());
     }
-    let record = Record::load(&call.session()).await.ok().flatten().unwrap_or_default();
+    let record = Box::pin(Record::load(&call.session())).await.ok().flatten().unwrap_or_default();
     if record.subscriptions.len() < MAX_SUBSCRIPTIONS {
         return Ok(());
     }
@@ -214,7 +214,9 @@ async fn note(link: &Link, lane: usize, call: &CallHandle, request: &Request<'_>
         "tools/list" => drop(link.shared.tools.learn(result)),
         "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe" => {
             let params = request.params.unwrap_or_default();
-            let noted = Record::change(&call.session(), |record| record.note(request.method, params)).await;
+            let session = call.session();
+            let noted = Record::change(&session, |record| record.note(request.method, params));
+            let noted = Box::pin(noted).await;
             if let Err(error) = noted {
                 tracing::warn!(session = link.short(), %error, "what the server was told is not written down");
             }

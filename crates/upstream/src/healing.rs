@@ -52,9 +52,14 @@ impl Link {
 
     /// Where a lane sits; if it does not, it sits down: where it sat before according to the record, or anywhere.
     pub(crate) async fn seated(&self, lane: usize) -> Result<Arc<Seat>, Error> {
-        if let Some(seat) = self.lanes[lane].seat() {
-            return Ok(seat);
+        match self.lanes[lane].seat() {
+            Some(seat) => Ok(seat),
+            // Rare and large: it must not weigh on every call.
+            None => Box::pin(self.sit_down(lane)).await,
         }
+    }
+
+    async fn sit_down(&self, lane: usize) -> Result<Arc<Seat>, Error> {
         let end = self.patience();
         let _settling = self.lanes[lane].settle(end).await.ok_or_else(nobody_there)?;
         if let Some(seat) = self.lanes[lane].seat() {
@@ -209,7 +214,9 @@ impl Link {
     /// Tells the server what was told it in another lane meanwhile. Whoever calls this has the lane's turn.
     pub(crate) async fn catch_up(&self, lane: usize, seat: &Seat) {
         let missed = self.lanes[lane].missed();
-        self.repeat(seat, missed).await;
+        if !missed.is_empty() {
+            Box::pin(self.repeat(seat, missed)).await;
+        }
     }
 
     async fn repeat(&self, seat: &Seat, repeats: Vec<Repeat>) {
