@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Weak};
 
-use steadfast_session::Lifecycle;
+use steadfast_session::command::Heir;
+use steadfast_session::{Facts, Lifecycle};
 use steadfast_store::{Signal, Subscriber};
 
 use crate::engine::Engine;
@@ -24,12 +25,15 @@ impl Subscriber for Signals {
         let Some(engine) = self.0.upgrade() else { return };
         match signal {
             Signal::News(news) => {
+                if news.errands.iter().any(|(_, owner)| *owner == engine.node()) {
+                    engine.run_errands_soon(news.session);
+                }
                 let Some(session) = engine.live.get(&news.session) else { return };
-                let errands = session.take_news(&news, engine.node());
-                if errands.look {
+                let chores = session.take_news(&news, engine.node());
+                if chores.look {
                     engine.look_soon(&session);
                 }
-                if errands.send_asks {
+                if chores.send_asks {
                     engine.clone().spawn(async move { engine.send_asks(&session) });
                 }
             }
@@ -43,5 +47,10 @@ impl Subscriber for Signals {
                 }
             }
         }
+    }
+
+    /// This node, which is there and buries.
+    fn heir(&self, _facts: &Facts) -> Heir {
+        self.0.upgrade().map_or(Heir::Nobody, |engine| Heir::Node(engine.node()))
     }
 }

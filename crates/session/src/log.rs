@@ -40,11 +40,18 @@ impl Session {
         if !self.is_open() {
             return AppendOutcome::NoSession;
         }
+        if self.is_fenced(command.fence.as_ref()) || self.is_about_a_taken_call(command.target) {
+            return AppendOutcome::Fenced;
+        }
         let stream = self.route(command.target, changes);
         match self.push(stream, command.class, command.payload, &rules.limits, changes) {
             Some(seq) => AppendOutcome::Appended { stream, seq },
             None => AppendOutcome::Full,
         }
+    }
+
+    fn is_about_a_taken_call(&self, target: Target) -> bool {
+        matches!(target, Target::Call(no) if !self.meta.taken.is_empty() && self.is_taken(no))
     }
 
     /// The one stream that a message goes to.

@@ -5,7 +5,6 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use steadfast_client::{Answer, Boxed, CallOptions, Effect, Error, Listener, Notification, RequestId};
 use steadfast_engine::{CallHandle, Class, Incoming};
-use steadfast_wire::members::Members;
 use steadfast_wire::rpc::{ErrorObject, json_string};
 
 use crate::errors;
@@ -229,9 +228,13 @@ async fn note(link: &Link, lane: usize, call: &CallHandle, request: &Request<'_>
     }
 }
 
-/// The tool that a call names.
+/// The tool that a call names, without a copy of all the rest.
 pub(crate) fn tool_name(params: Option<&str>) -> Option<String> {
-    Members::parse(params?).ok()?.text("name")
+    #[derive(serde::Deserialize)]
+    struct Named {
+        name: String,
+    }
+    serde_json::from_str(params?).ok().map(|Named { name }| name)
 }
 
 /// Whether a call may be made twice; `None` if the server has to be asked.

@@ -8,6 +8,7 @@ use steadfast_engine::{Class, SessionHandle, StateError};
 use steadfast_wire::rpc::{json_string, warning};
 use tokio::time::Instant;
 
+use crate::lease::Held;
 use crate::link::{Link, record_of};
 use crate::record::{Record, Seated};
 use crate::seat::Seat;
@@ -72,7 +73,7 @@ impl Link {
         }
         let session = self.session().ok_or(Error::Closed)?;
         let record = record_of(&session).await;
-        self.claim(&session, &record).await;
+        self.claim_what_is_needed(&session).await?;
         if let Some((name, open)) = record.session(lane) {
             if let Some(place) = self.shared.servers.find(&self.short(), name) {
                 return Ok(self.sit(lane, self.resume(lane, place, open)?));
@@ -85,11 +86,28 @@ impl Link {
         Ok(self.sit(lane, seat))
     }
 
+    /// A program that another process has started cannot be reached from here.
+    async fn claim_what_is_needed(&self, session: &SessionHandle) -> Result<(), Error> {
+        let are_programs = self.shared.servers.are_programs();
+        if !self.shared.config.standalone && !are_programs {
+            return Ok(());
+        }
+        match self.claim(session).await {
+            Held::Ours(_) => Ok(()),
+            _ if are_programs => {
+                Err(Error::Connect("another process of this gateway serves the session".to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Goes on with every session at the server that the record knows.
     pub(crate) async fn resume_all(&self) {
         let Some(session) = self.session() else { return };
         let record = record_of(&session).await;
-        self.claim(&session, &record).await;
+        if self.claim_what_is_needed(&session).await.is_err() {
+            return;
+        }
         for (lane, place) in self.lanes.iter().enumerate() {
             let _settling = place.settling.lock().await;
             if place.seat().is_none()
@@ -238,15 +256,16 @@ impl Link {
             is_new = record.lanes.get(lane).is_none_or(Option::is_none);
             record.seat(lane, Seated::new(place, open));
             record.capabilities.clone_from(&fresh.capabilities);
-            // Whoever opens a session hears what comes in it.
-            record.listener = Some(session.engine().node().0);
             current = record.clone();
             true
         });
         if let Err(error) = written.await {
             tracing::error!(session = self.short(), %error, "where a session sits cannot be written down");
         }
-        self.lease.take();
+        if !self.shared.servers.are_programs() {
+            // Whoever opens a session hears what comes in it.
+            self.seize(&session).await;
+        }
         if lane > 0 {
             // These keep nothing that a client could miss, and resources are watched from the first lane.
             current.subscriptions.clear();

@@ -4,6 +4,7 @@
 //! [`Upstream`] is that backend, and [`Config`] is all it is told.
 #![forbid(unsafe_code)]
 
+mod attend;
 mod call;
 mod config;
 mod errors;

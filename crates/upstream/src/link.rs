@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::config::Credential;
 use crate::errors;
-use crate::lease::Lease;
+use crate::lease::{Held, Lease};
 use crate::links::Links;
 use crate::messages;
 use crate::owner::LinkOwner;
@@ -285,8 +285,21 @@ impl Link {
             }
         }
         // Whoever waits must not keep the engine alive.
-        let asked = self.session().map(|session| session.ask(rest));
-        asked.ok_or(Refusal::NoSession)?.await
+        let held = self.lease.held();
+        if !matches!(held, Held::Ours(_)) {
+            return Err(Refusal::Fenced);
+        }
+        let asked = self.session().map(|session| session.ask_under(held.fence(), rest));
+        let asked = asked.ok_or(Refusal::NoSession)?.await;
+        self.mind(&asked).await;
+        asked
+    }
+
+    /// If what was said in the server's name was not taken because another process speaks in it by now, this one lets go.
+    async fn mind<T>(&self, said: &Result<T, Refusal>) {
+        if let Err(Refusal::Fenced) = said {
+            self.lost_the_lease().await;
+        }
     }
 
     /// Passes on what belongs to no call.
@@ -298,7 +311,15 @@ impl Link {
         }
         let Some((class, payload)) = messages::for_session(&notification) else { return };
         let Some(session) = self.opened().await else { return };
-        if let Err(refusal) = session.notify(class, payload).await {
+        let held = self.lease.held();
+        if !matches!(held, Held::Ours(_)) {
+            tracing::debug!(session = self.short(), "another process hears what the server says");
+            return;
+        }
+        let said = session.notify_under(held.fence(), class, payload).await;
+        drop(session);
+        self.mind(&said).await;
+        if let Err(refusal) = said {
             tracing::debug!(session = self.short(), method = notification.method, %refusal, "a notification is lost");
         }
     }
@@ -326,6 +347,10 @@ impl Link {
     /// Ends the sessions at the server.
     pub(crate) async fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
+        self.leave_seats().await;
+    }
+
+    pub(crate) async fn leave_seats(&self) {
         for lane in &self.lanes {
             let Some(seat) = lane.change(None) else { continue };
             if let Err(error) = seat.client.clone().close().await {

@@ -23,9 +23,6 @@ pub(crate) struct Record {
     pub(crate) lanes: Vec<Option<Seated>>,
     /// What the server can do, as the JSON text of an object.
     pub(crate) capabilities: String,
-    /// The node that hears what the server sends outside of calls.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) listener: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) level: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]

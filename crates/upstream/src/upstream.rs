@@ -7,15 +7,17 @@ use bytes::Bytes;
 use steadfast_client::{Config as ClientConfig, Notification};
 use steadfast_engine::backend::BoxFuture;
 use steadfast_engine::{
-    Answer, Backend, CallHandle, Entropy, ExchangeHandle, Facts, Incoming, SessionHandle, StateError,
-    SystemEntropy, Unwelcome, Welcome,
+    Answer, Backend, CallHandle, Entropy, ExchangeHandle, Facts, Incoming, Route, Routing, SessionHandle,
+    StateError, SystemEntropy, Unwelcome, Welcome,
 };
 use steadfast_wire::rpc::ErrorObject;
 
+use crate::attend::{self, Attendance};
 use crate::call::{self, is_safe_by};
 use crate::config::{Config, Credential, Server};
 use crate::errors::of_opening;
 use crate::farewell::{self, Farewells};
+use crate::lease::Held;
 use crate::link::{Lane, Link};
 use crate::links::{Links, Removed};
 use crate::record::Record;
@@ -30,6 +32,7 @@ use crate::tools::Tools;
 pub struct Upstream {
     shared: Arc<Shared>,
     links: Arc<Links>,
+    attendance: Attendance,
 }
 
 /// Why an upstream could not be started: its configuration is to blame.
@@ -56,11 +59,21 @@ pub(crate) struct Shared {
     healed: AtomicU64,
     /// Another has taken its place.
     retired: AtomicBool,
+    /// This process takes nothing more upon itself.
+    is_leaving: AtomicBool,
 }
 
 impl Shared {
     pub(crate) fn is_safe(&self, method: &str, params: Option<&str>) -> Option<bool> {
         is_safe_by(&self.tools, method, params)
+    }
+
+    /// Whether another process may do a call again if this one dies. What a client shows to prove who it is, is not kept: then
+    /// nobody else could.
+    fn may_be_repeated(&self, request: &Incoming) -> bool {
+        let params = request.params.as_deref().and_then(|params| std::str::from_utf8(params).ok());
+        !matches!(self.config.credential, Credential::Forwarded)
+            && self.is_safe(&request.method, params) == Some(true)
     }
 
     /// Hears what concerns all sessions, on whatever stream it came.
@@ -72,6 +85,10 @@ impl Shared {
 
     pub(crate) fn is_retired(&self) -> bool {
         self.retired.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.is_leaving.load(Ordering::SeqCst)
     }
 
     pub(crate) fn count_healed(&self) {
@@ -110,9 +127,18 @@ impl Upstream {
         }
         let tools = Tools::new(config.limits.tools);
         let forwarder = Forwarder::new(&config);
-        let (farewells, healed, retired) = (Farewells::default(), AtomicU64::new(0), AtomicBool::new(false));
-        let shared = Shared { config, client, servers, tools, forwarder, farewells, healed, retired };
-        Ok(Self { shared: Arc::new(shared), links: Arc::default() })
+        let shared = Shared {
+            config,
+            client,
+            servers,
+            tools,
+            forwarder,
+            farewells: Farewells::default(),
+            healed: AtomicU64::new(0),
+            retired: AtomicBool::new(false),
+            is_leaving: AtomicBool::new(false),
+        };
+        Ok(Self { shared: Arc::new(shared), links: Arc::default(), attendance: Attendance::default() })
     }
 
     pub fn config(&self) -> &Config {
@@ -208,17 +234,20 @@ impl Backend for Upstream {
             let link = link.ok_or_else(gone)?;
             let seat = link.lanes[0].seat().ok_or_else(gone)?;
             let open = seat.client.session().ok_or_else(gone)?;
-            let mut fresh = Record::opened(&seat.place.name, &open);
-            fresh.listener = Some(session.engine().node().0);
-            link.lease.take();
+            let fresh = Record::opened(&seat.place.name, &open);
             let written = Record::change(&session, |record| {
                 record.clone_from(&fresh);
                 true
             });
-            written.await.map_err(|error| {
-                let message = format!("The session cannot be written down: {error}.");
+            let (written, held) = tokio::join!(written, link.claim(&session));
+            let unwritten = |why: String| {
+                let message = format!("The session cannot be written down: {why}.");
                 ErrorObject::internal("store_unavailable", message, true)
-            })?;
+            };
+            written.map_err(|error| unwritten(error.to_string()))?;
+            if !matches!(held, Held::Ours(_)) {
+                return Err(unwritten("the lease is not to be had".to_owned()));
+            }
             link.open(&session);
             Ok(())
         })
@@ -237,6 +266,63 @@ impl Backend for Upstream {
     fn call(&self, call: CallHandle, request: Incoming) -> BoxFuture<Result<Bytes, ErrorObject>> {
         let link = self.link(&call.session(), Some(&request));
         Box::pin(async move { call::call(&link, &call, &request).await })
+    }
+
+    /// A program is a child of one process, so that one has to run the calls. Servers that are reached over HTTP are reached from
+    /// anywhere.
+    fn route(&self, session: &SessionHandle, request: &Incoming) -> Routing {
+        let again = self.shared.may_be_repeated(request);
+        if !self.shared.servers.are_programs() || is_told_otherwise(&request.method) {
+            return Routing::Now(Route { again, ..Route::default() });
+        }
+        let route = move |held: Held| match held {
+            Held::Theirs(node, _) => Route { at: Some(node), again, fence: held.fence() },
+            Held::Ours(_) | Held::Unknown => Route { at: None, again, fence: held.fence() },
+        };
+        let link = self.link(session, None);
+        if let Some(held) = link.lease.fresh() {
+            return Routing::Now(route(held));
+        }
+        let session = session.clone();
+        Routing::Later(Box::pin(async move { route(link.claim(&session).await) }))
+    }
+
+    fn misrouted(&self, facts: &Arc<Facts>) {
+        let Some(link) = self.links.find(&facts.id) else { return };
+        if let Held::Theirs(..) = link.lease.forget() {
+            return;
+        }
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { link.lost_the_lease().await });
+        }
+    }
+
+    fn attended(&self, sessions: Vec<SessionHandle>) -> BoxFuture<()> {
+        let links = if self.attendance.has_slept() { self.links.all() } else { Vec::new() };
+        let listens = self.shared.config.standalone || self.shared.servers.are_programs();
+        let forwarded = matches!(self.shared.config.credential, Credential::Forwarded);
+        let attended = sessions.into_iter().filter(|_| listens).filter_map(|session| {
+            // Without the client's own credential nothing can be done for it.
+            let known = self.links.find(&session.facts().id);
+            let link = known.or_else(|| (!forwarded).then(|| self.link(&session, None)))?;
+            Some((session, link))
+        });
+        let attended: Vec<_> = attended.collect();
+        Box::pin(async move {
+            attend::verify(links).await;
+            attend::take_over(attended).await;
+        })
+    }
+
+    /// A program ends with this process: sessions that have one here begin elsewhere with their next call. What comes from servers
+    /// that are reached over HTTP is heard until the end.
+    fn leaving(&self) -> BoxFuture<()> {
+        self.shared.is_leaving.store(true, Ordering::SeqCst);
+        if !self.shared.servers.are_programs() {
+            return Box::pin(async {});
+        }
+        let links = self.links.all();
+        Box::pin(async move { attend::give_up(links).await })
     }
 
     fn serve(&self, exchange: ExchangeHandle, request: Incoming) -> BoxFuture<Answer> {

@@ -59,6 +59,7 @@ impl Gateway {
             let running = gateway.start_one(plan).await.map_err(failed)?;
             gateway.running.insert(Arc::clone(&plan.path), running);
         }
+        gateway.hub.is_complete();
         gateway.mount();
         Ok(gateway)
     }

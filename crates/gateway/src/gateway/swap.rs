@@ -6,7 +6,7 @@ use bytes::Bytes;
 use prometheus_client::metrics::histogram::Histogram;
 use steadfast_engine::backend::BoxFuture;
 use steadfast_engine::{
-    Answer, Backend, CallHandle, ExchangeHandle, Facts, Incoming, SessionHandle, Unwelcome, Welcome,
+    Answer, Backend, CallHandle, ExchangeHandle, Facts, Incoming, Routing, SessionHandle, Unwelcome, Welcome,
 };
 use steadfast_upstream::Upstream;
 use steadfast_wire::rpc::ErrorObject;
@@ -62,6 +62,22 @@ impl Backend for Swap {
             took.observe(seconds(begun.elapsed()));
             answer
         })
+    }
+
+    fn route(&self, session: &SessionHandle, request: &Incoming) -> Routing {
+        self.current().route(session, request)
+    }
+
+    fn misrouted(&self, facts: &Arc<Facts>) {
+        self.current().misrouted(facts);
+    }
+
+    fn attended(&self, sessions: Vec<SessionHandle>) -> BoxFuture<()> {
+        self.current().attended(sessions)
+    }
+
+    fn leaving(&self) -> BoxFuture<()> {
+        self.current().leaving()
     }
 
     fn serve(&self, exchange: ExchangeHandle, request: Incoming) -> BoxFuture<Answer> {
