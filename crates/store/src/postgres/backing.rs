@@ -184,7 +184,11 @@ impl Backing for Postgres {
 
     async fn dead_nodes(&self) -> Answer<Vec<NodeId>> {
         let rows = self.lines.call("dead", &[&self.node_ttl]).await?;
-        rows.iter().map(|row| Ok(NodeId(cell::<i64>(row, 0)?.cast_unsigned()))).collect()
+        let dead = rows.iter().map(|row| Ok(NodeId(cell::<i64>(row, 0)?.cast_unsigned())));
+        let mut dead = dead.collect::<Answer<Vec<NodeId>>>()?;
+        // Here, since the database has no numbers without a sign.
+        dead.sort_unstable();
+        Ok(dead)
     }
 
     async fn present(&self, presence: Presence) -> Answer<()> {

@@ -32,7 +32,7 @@ LANGUAGE sql VOLATILE
 SET search_path FROM CURRENT
 AS $$
   SELECT node.id FROM node, pulse, millis() AS now
-  WHERE now - greatest(node.beat, pulse.since) > p_ttl ORDER BY node.id
+  WHERE now - greatest(node.beat, pulse.since) > p_ttl
 $$;
 
 -- A node may hold something of a session from a version on. One of the asker's own is on the list of nodes from now on.
