@@ -2,6 +2,10 @@
 
 mod audit;
 mod database;
+mod economy;
+mod schema;
+mod secure;
+mod waits;
 
 #[path = "../remote/common.rs"]
 mod common;

@@ -1,0 +1,61 @@
+//! What only a database with locks and listeners can do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use steadfast_session::command::{AppendOutcome, Attach, Position};
+use steadfast_store::Store as _;
+use steadfast_store::testing::recorder::{Heard, Recorder};
+use steadfast_store::testing::server::fresh_name;
+
+use crate::common::{FIRST, NOW, ONE, OTHER, eventually, message, open_session, run, server_or_skip, texts};
+use crate::database::{Options, open, options};
+
+/// The commit waits for a lock for longer than its sender does, and happens after that: it is one with the one that was sent again.
+#[tokio::test]
+async fn a_commit_that_waits_for_a_lock_happens_once() {
+    let (server, schema) = (server_or_skip!(), fresh_name());
+    let hasty = Options {
+        response_timeout: Duration::from_millis(150),
+        patience: Duration::from_secs(20),
+        heartbeat: Duration::from_secs(3600),
+        hears_others: false,
+        ..options(server, &schema)
+    };
+    let store = open(hasty);
+    let session = open_session(&store, 1).await;
+    run(&store, session, message("before")).await;
+    let lock = format!("SELECT FROM \"{schema}\".session FOR UPDATE; SELECT pg_sleep(0.8)");
+    let holder = std::thread::spawn(move || server.ask(&lock));
+    let is_held = || async {
+        let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND query LIKE";
+        (server.ask(&format!("{waits} '%{schema}%FOR UPDATE%' AND pid <> pg_backend_pid()")) == "1")
+            .then_some(())
+    };
+    eventually("the lock", is_held).await;
+    let appended = run(&store, session, message("mine")).await;
+    assert!(matches!(appended, AppendOutcome::Appended { seq: 2, .. }), "{appended:?}");
+    holder.join().expect("psql ends");
+    run(&store, session, message("after")).await;
+    assert_eq!(texts(&store, session, FIRST).await, ["before", "mine", "after"]);
+}
+
+#[tokio::test]
+async fn news_arrive_again_after_their_connection_was_cut() {
+    let (server, schema) = (server_or_skip!(), fresh_name());
+    let (one, other) = (open(options(server, &schema)), open(options(server, &schema)));
+    let recorder: Arc<Recorder> = Arc::default();
+    other.subscribe(Arc::<Recorder>::clone(&recorder));
+    one.join(ONE, NOW).await.unwrap();
+    other.join(OTHER, NOW).await.unwrap();
+    let session = open_session(&one, 1).await;
+    run(&other, session, Attach { at: Position::Standalone, node: OTHER }).await;
+    let cut = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query LIKE";
+    assert_eq!(server.ask(&format!("{cut} 'LISTEN \"{schema}:%'")), "2");
+    eventually("news", || async {
+        run(&one, session, message("hello")).await;
+        let grown = |heard: &Heard| matches!(heard, Heard::News { grown, .. } if *grown == [FIRST]);
+        recorder.take().into_values().flatten().any(|heard| grown(&heard)).then_some(())
+    })
+    .await;
+}
