@@ -59,3 +59,49 @@ async fn news_arrive_again_after_their_connection_was_cut() {
     })
     .await;
 }
+
+/// Somebody says that it may hold something while another strikes it off the list: one of them waits for the other.
+#[tokio::test]
+async fn a_node_is_not_struck_off_while_it_takes_something() {
+    let (server, schema) = (server_or_skip!(), fresh_name());
+    drop(open(options(server, &schema)));
+    let present = format!("SELECT \"{schema}\".present('\\x01', 7, 1, true)");
+    let strike = format!("SELECT \"{schema}\".strike(7, '{{}}', '{{}}', true, 0)");
+    server.ask(&format!("SELECT \"{schema}\".beat('{{7}}', 1000)"));
+    let taking = std::thread::spawn(move || server.ask(&format!("{present}; SELECT pg_sleep(0.5)")));
+    let is_taking = || async {
+        let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND query LIKE";
+        (server.ask(&format!("{waits} '%{schema}%present%' AND pid <> pg_backend_pid()")) == "1").then_some(())
+    };
+    eventually("the other", is_taking).await;
+    assert_eq!(server.ask(&strike), "f", "it may hold something by now");
+    taking.join().expect("psql ends");
+    assert_eq!(server.ask(&format!("SELECT id FROM \"{schema}\".node")), "7");
+}
+
+/// Sessions are flushed as the server is told to; the lists beside them need not be.
+#[tokio::test]
+async fn only_commits_wait_for_the_disk() {
+    let (server, schema) = (server_or_skip!(), fresh_name());
+    drop(open(options(server, &schema)));
+    let flushes = |call: &str| {
+        let said = server.ask(&format!("BEGIN; SELECT \"{schema}\".{call}; SHOW synchronous_commit; ROLLBACK"));
+        said.lines().last().unwrap_or_default() == "on"
+    };
+    for call in [
+        "admit('\\x01', '', 1, 9, 9)",
+        "release('\\x01')",
+        "forget('\\x01', '{}')",
+        "remove('\\x01', '')",
+        "schedule('\\x01', 1)",
+        "reschedule('\\x01', 1, 2)",
+        "beat('{1}', 9)",
+        "present('\\x01', 1, 1, true)",
+        "strike(1, '{}', '{}', true, 9)",
+        "tell('{a}', 'b')",
+    ] {
+        assert!(!flushes(call), "{call}");
+    }
+    let nothing = "'{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'";
+    assert!(flushes(&format!("commit('\\x01', '', '\\x02', NULL, {nothing})")), "a commit");
+}
