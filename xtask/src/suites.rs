@@ -81,6 +81,9 @@ pub(crate) const SUITES: &[Suite] = &[
                 "--test",
                 "through",
                 "on_redis",
+                "--",
+                "--skip",
+                AFTER_A_CRASH,
             ]),
         ],
     },
@@ -123,6 +126,9 @@ pub(crate) const SUITES: &[Suite] = &[
                 "--test",
                 "through",
                 "on_postgres",
+                "--",
+                "--skip",
+                AFTER_A_CRASH,
             ]),
         ],
     },
@@ -163,6 +169,10 @@ pub(crate) const SUITES: &[Suite] = &[
         steps: &[run(&["cargo", "xtask", "conformance"])],
     },
 ];
+
+/// Behind a gateway, what a server says outside of calls is heard by one process. When that dies, another takes its place with the next call
+/// after `node_ttl`, and this test makes none: on databases that take processes for dead by their silence it waits in vain.
+const AFTER_A_CRASH: &str = "event_ids_are_unique_in_a_session";
 
 /// What a suite may need beyond cargo. Missing on a developer's machine, it skips the suite; in CI it fails it. Where packages of
 /// Debian may be installed it is fetched first.

@@ -8,6 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
@@ -21,6 +22,9 @@ use crate::remote::backing::Answer;
 
 pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
+/// Requests that one connection has in hand at once. More of them wait here, where waiting is no silence of the server.
+const DEPTH: usize = 16;
+
 /// How long the schema may take to be made or changed, waiting for others who do so included.
 const MIGRATION: Duration = Duration::from_secs(60);
 
@@ -28,6 +32,9 @@ pub(super) struct Lines {
     door: Door,
     schema: String,
     response_timeout: Duration,
+    /// How long a request waits until it can be sent.
+    patience: Duration,
+    turns: Semaphore,
     slots: Vec<Slot>,
     /// The schema is that of this release.
     is_ready: Cell<bool>,
@@ -43,11 +50,14 @@ struct Slot {
 
 impl Lines {
     pub(super) fn new(door: Door, options: &PostgresOptions) -> Self {
+        let connections = options.connections.max(1);
         Self {
             door,
             schema: options.schema.clone(),
             response_timeout: options.response_timeout,
-            slots: (0..options.connections.max(1)).map(|_| Slot::default()).collect(),
+            patience: options.patience,
+            turns: Semaphore::new(connections.saturating_mul(DEPTH).min(Semaphore::MAX_PERMITS)),
+            slots: (0..connections).map(|_| Slot::default()).collect(),
             is_ready: Cell::new(false),
         }
     }
@@ -59,6 +69,9 @@ impl Lines {
 
     /// Calls a function of the schema.
     pub(super) async fn call(&self, function: &'static str, params: Params<'_>) -> Answer<Vec<Row>> {
+        let Ok(Ok(_turn)) = timeout(self.patience, self.turns.acquire()).await else {
+            return Err(StoreError::Unavailable("too much is to be done before this".into()));
+        };
         let least = self.slots.iter().min_by_key(|slot| slot.under_way.get());
         let slot = least.ok_or_else(|| StoreError::Unavailable("there is no connection".into()))?;
         let _busy = Busy::new(&slot.under_way);

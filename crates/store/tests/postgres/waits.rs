@@ -8,8 +8,29 @@ use steadfast_store::Store as _;
 use steadfast_store::testing::recorder::{Heard, Recorder};
 use steadfast_store::testing::server::fresh_name;
 
-use crate::common::{FIRST, NOW, ONE, OTHER, eventually, message, open_session, run, server_or_skip, texts};
-use crate::database::{Options, open, options};
+use crate::common::{
+    FIRST, NOW, ONE, OTHER, eventually, id, message, open_session, run, server_or_skip, texts,
+};
+use crate::database::{Options, Server, open, options};
+
+/// Goes on when as many calls of a function wait for a lock, in the same transaction as what comes before it.
+fn until_waiting(calls: u8, schema: &str, function: &str) -> String {
+    format!(
+        "DO $$ BEGIN FOR i IN 1..600 LOOP \
+           PERFORM pg_stat_clear_snapshot(); \
+           IF (SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND pid <> pg_backend_pid() \
+               AND query LIKE '%\"{schema}\".{function}(%') >= {calls} THEN RETURN; END IF; \
+           PERFORM pg_sleep(0.02); \
+         END LOOP; RAISE 'nobody waits'; END $$"
+    )
+}
+
+/// Waits until somebody sleeps in what `until_waiting` says, and so has done what comes before it.
+async fn asleep(server: &Server, schema: &str, what: &str) {
+    let sleeps = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND query LIKE";
+    let sleeps = format!("{sleeps} '%{schema}%{what}%' AND pid <> pg_backend_pid()");
+    eventually("the other", || async { (server.ask(&sleeps) == "1").then_some(()) }).await;
+}
 
 /// The commit waits for a lock for longer than its sender does, and happens after that: it is one with the one that was sent again.
 #[tokio::test]
@@ -25,14 +46,10 @@ async fn a_commit_that_waits_for_a_lock_happens_once() {
     let store = open(hasty);
     let session = open_session(&store, 1).await;
     run(&store, session, message("before")).await;
-    let lock = format!("SELECT FROM \"{schema}\".session FOR UPDATE; SELECT pg_sleep(0.8)");
+    let lock =
+        format!("SELECT FROM \"{schema}\".session FOR UPDATE; {}", until_waiting(2, &schema, "commit"));
     let holder = std::thread::spawn(move || server.ask(&lock));
-    let is_held = || async {
-        let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND query LIKE";
-        (server.ask(&format!("{waits} '%{schema}%FOR UPDATE%' AND pid <> pg_backend_pid()")) == "1")
-            .then_some(())
-    };
-    eventually("the lock", is_held).await;
+    asleep(server, &schema, "FOR UPDATE").await;
     let appended = run(&store, session, message("mine")).await;
     assert!(matches!(appended, AppendOutcome::Appended { seq: 2, .. }), "{appended:?}");
     holder.join().expect("psql ends");
@@ -68,12 +85,9 @@ async fn a_node_is_not_struck_off_while_it_takes_something() {
     let present = format!("SELECT \"{schema}\".present('\\x01', 7, 1, true)");
     let strike = format!("SELECT \"{schema}\".strike(7, '{{}}', '{{}}', true, 0)");
     server.ask(&format!("SELECT \"{schema}\".beat('{{7}}', 1000)"));
-    let taking = std::thread::spawn(move || server.ask(&format!("{present}; SELECT pg_sleep(0.5)")));
-    let is_taking = || async {
-        let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND query LIKE";
-        (server.ask(&format!("{waits} '%{schema}%present%' AND pid <> pg_backend_pid()")) == "1").then_some(())
-    };
-    eventually("the other", is_taking).await;
+    let taking = format!("{present}; {}", until_waiting(1, &schema, "strike"));
+    let taking = std::thread::spawn(move || server.ask(&taking));
+    asleep(server, &schema, "present").await;
     assert_eq!(server.ask(&strike), "f", "it may hold something by now");
     taking.join().expect("psql ends");
     assert_eq!(server.ask(&format!("SELECT id FROM \"{schema}\".node")), "7");
@@ -85,7 +99,8 @@ async fn only_commits_wait_for_the_disk() {
     let (server, schema) = (server_or_skip!(), fresh_name());
     drop(open(options(server, &schema)));
     let flushes = |call: &str| {
-        let said = server.ask(&format!("BEGIN; SELECT \"{schema}\".{call}; SHOW synchronous_commit; ROLLBACK"));
+        let said =
+            server.ask(&format!("BEGIN; SELECT \"{schema}\".{call}; SHOW synchronous_commit; ROLLBACK"));
         said.lines().last().unwrap_or_default() == "on"
     };
     for call in [
@@ -104,4 +119,28 @@ async fn only_commits_wait_for_the_disk() {
     }
     let nothing = "'{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'";
     assert!(flushes(&format!("commit('\\x01', '', '\\x02', NULL, {nothing})")), "a commit");
+}
+
+/// A crowd of requests on a slow server: none of them is taken for lost, and sent again, because others are before it.
+#[tokio::test]
+async fn waiting_for_others_is_no_silence() {
+    let (server, schema) = (server_or_skip!(), fresh_name());
+    let narrow = Options {
+        connections: 1,
+        response_timeout: Duration::from_millis(1500),
+        patience: Duration::from_secs(20),
+        heartbeat: Duration::from_secs(3600),
+        ..options(server, &schema)
+    };
+    let store = open(narrow);
+    server.ask(&format!(
+        "SET search_path TO \"{schema}\"; CREATE SEQUENCE loads; ALTER FUNCTION load RENAME TO load_quickly; \
+         CREATE FUNCTION load(a bytea, b bytea) RETURNS found LANGUAGE sql SET search_path FROM CURRENT AS \
+         'SELECT pg_sleep(0.02), nextval(''loads''); SELECT load_quickly(a, b)'"
+    ));
+    let replies: Vec<_> = (0..150).map(|n| store.facts(id(n))).collect();
+    for reply in replies {
+        assert_eq!(reply.await, Ok(None));
+    }
+    assert_eq!(server.ask(&format!("SELECT last_value FROM \"{schema}\".loads")), "150");
 }
