@@ -7,6 +7,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+mod apt;
 mod bench;
 mod conformance;
 mod counts;
@@ -73,14 +74,18 @@ fn dispatch(args: &[&str], out: &mut dyn Write) -> Result<(), Failure> {
 fn test(options: &[&str], out: &mut dyn Write) -> Result<(), Failure> {
     match suites::select(options)? {
         suites::Selection::List => suites::list(out),
-        suites::Selection::Run(chosen) => runner::Runner {
-            root: root(),
-            tools: suites::TOOLS,
-            logs: target()?.join("xtask"),
-            ci: env::var("CI").is_ok_and(|value| value == "true"),
-            live: io::stdout().is_terminal(),
+        suites::Selection::Run(chosen) => {
+            let ci = env::var("CI").is_ok_and(|value| value == "true");
+            runner::Runner {
+                root: root(),
+                tools: suites::TOOLS,
+                apt: apt::Apt::of_this_machine(ci),
+                logs: target()?.join("xtask"),
+                ci,
+                live: io::stdout().is_terminal(),
+            }
+            .run(&chosen, out)
         }
-        .run(&chosen, out),
     }
 }
 

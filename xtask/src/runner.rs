@@ -7,6 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::apt::Apt;
 use crate::failure::Failure;
 use crate::suites::{Step, Suite, Tool};
 
@@ -17,6 +18,8 @@ const TAIL_LINES: usize = 120;
 pub(crate) struct Runner {
     pub(crate) root: PathBuf,
     pub(crate) tools: &'static [Tool],
+    /// What gets missing ones.
+    pub(crate) apt: Apt,
     /// Where the full output of each suite is kept.
     pub(crate) logs: PathBuf,
     /// Refuse skips and show failures in full.
@@ -42,8 +45,13 @@ impl Runner {
     }
 
     fn run_one(&self, suite: &Suite, label: &str, out: &mut dyn Write) -> Result<Verdict, Failure> {
-        let missing: Vec<&Tool> =
+        let mut missing: Vec<&Tool> =
             self.tools.iter().filter(|tool| suite.needs.contains(&tool.name) && !tool.is_usable()).collect();
+        let packages: Vec<&str> = missing.iter().filter_map(|tool| tool.debian).collect();
+        if !packages.is_empty() {
+            self.apt.install(&packages, &self.logs.join("apt.log"), out)?;
+            missing.retain(|tool| !tool.is_usable());
+        }
         if !missing.is_empty() {
             let reason = missing.iter().map(|tool| format!("{} is missing; get it: {}", tool.name, tool.get));
             let reason = reason.collect::<Vec<_>>().join("; ");
@@ -220,9 +228,9 @@ mod tests {
     );
 
     const TOOLS: &[Tool] = &[
-        Tool { name: "here", probe: &["cargo", "--version"], get: "here" },
-        Tool { name: "gone", probe: &["xtask-no-such-program"], get: "there" },
-        Tool { name: "other", probe: &["xtask-no-such-program"], get: "elsewhere" },
+        Tool { name: "here", probe: &["cargo", "--version"], get: "here", debian: None },
+        Tool { name: "gone", probe: &["xtask-no-such-program"], get: "there", debian: Some("gone-package") },
+        Tool { name: "other", probe: &["xtask-no-such-program"], get: "elsewhere", debian: None },
     ];
 
     const fn suite(name: &'static str, needs: &'static [&'static str], steps: &'static [Step]) -> Suite {
@@ -268,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_tool_is_usable_if_its_probe_succeeds() {
-        let usable = |probe| Tool { name: "t", probe, get: "" }.is_usable();
+        let usable = |probe| Tool { name: "t", probe, get: "", debian: None }.is_usable();
         assert!(usable(&["cargo", "--version"]));
         assert!(!usable(&["cargo", "xtask-no-such-command"]));
         assert!(!usable(&["xtask-no-such-program"]));
@@ -297,6 +305,6 @@ mod tests {
     fn runner() -> Runner {
         let unique = format!("xtask-runner-{}-{:?}", process::id(), thread::current().id());
         let logs = env::temp_dir().join(unique);
-        Runner { root: env::temp_dir(), tools: TOOLS, logs, ci: false, live: false }
+        Runner { root: env::temp_dir(), tools: TOOLS, apt: Apt::by(None), logs, ci: false, live: false }
     }
 }

@@ -27,6 +27,7 @@ const IMPURE: &[&str] = &[
     "axum",
     "reqwest",
     "redis",
+    "postgres",
     "rusqlite",
     "socket2",
     "rand",

@@ -50,7 +50,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<SocketAddr>,
 
-    /// Where sessions are kept: `memory:`, `sqlite:PATH` or `redis://HOST` [default: a file in your data folder]
+    /// Where sessions are kept: `memory:`, `sqlite:PATH`, `redis://HOST` or `postgres://HOST/DATABASE` [default: a file in your data folder]
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<StoreUrl>,
 

@@ -15,8 +15,8 @@ use super::values::{OneOrMany, Size, Time};
 pub(crate) struct File {
     /// Where to listen: one address, or a list of them. A change needs a restart.
     pub(crate) listen: OneOrMany,
-    /// Where sessions are kept: `memory:`, `sqlite:PATH` or `redis://HOST`. A file in the user's data folder unless said otherwise. A change
-    /// needs a restart.
+    /// Where sessions are kept: `memory:`, `sqlite:PATH`, `redis://HOST` or `postgres://HOST/DATABASE`. A file in the user's data
+    /// folder unless said otherwise. A change needs a restart.
     pub(crate) store: Option<String>,
     /// What an acknowledged step survives. A change needs a restart.
     pub(crate) durability: Durability,

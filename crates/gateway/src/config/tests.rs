@@ -88,7 +88,7 @@ fn mistakes_are_found_where_they_are() {
             "listen = \"127.0.0.1:1\"\nadmin.listen = \"127.0.0.1:1\"\nstore = \"redis:\"\nlog = \"x=y=z\"\n{UPSTREAM}"
         ),
         &[
-            "f.toml:3:9: store: \"redis:\" is no store. Write `memory:`, `sqlite:PATH` or `redis://HOST`",
+            "f.toml:3:9: store: \"redis:\" is no store. Write `memory:`, `sqlite:PATH`, `redis://HOST` or `postgres://HOST/DATABASE`",
             "f.toml:2:16: admin.listen: 127.0.0.1:1 is taken by `listen`",
             "f.toml:4:7: log: \"x=y=z\" is no filter: error parsing level filter: expected one of \"off\", \"error\", \"warn\", \"info\", \"debug\", \"trace\", or a number 0-5",
         ],

@@ -38,7 +38,7 @@ async fn held(faults: &steadfast::store::testing::Faults) {
 }
 
 async fn a_call_that_is_being_begun_is_not_missed(backing: Backing) {
-    let Faulty { host, faults, _directory } = faulty(backing).await;
+    let Faulty { host, faults } = faulty(backing).await;
     let session = Session::open(&host).await;
     let gate = Gate::new();
     strike(&faults, |c| matches!(c, Command::Begin(_)), &[Fault::HoldBefore(gate.clone())]);
@@ -54,7 +54,7 @@ async fn a_call_that_is_being_begun_is_not_missed(backing: Backing) {
 }
 
 async fn a_connection_that_is_being_attached_is_sent_away(backing: Backing) {
-    let Faulty { host, faults, _directory } = faulty(backing).await;
+    let Faulty { host, faults } = faulty(backing).await;
     let session = Session::open(&host).await;
     let gate = Gate::new();
     strike(&faults, |c| matches!(c, Command::Attach(_)), &[Fault::HoldAfter(gate.clone())]);

@@ -46,7 +46,7 @@ async fn sweep(host: &Host) {
 }
 
 async fn an_answer_is_offered_for_as_long_as_it_takes(backing: Backing) {
-    let Faulty { host, faults, _directory } = impatient(backing).await;
+    let Faulty { host, faults } = impatient(backing).await;
     let session = Session::open(&host).await;
     strike(&faults, |c| matches!(c, Command::Finish(_)), &[Fault::BeforeCommit, Fault::BeforeCommit]);
     let reply = session.tool(1, "echo", json!({"text": "once"})).send().await;
@@ -67,8 +67,7 @@ async fn an_answer_is_offered_for_as_long_as_it_takes(backing: Backing) {
 
 async fn an_error_in_place_of_an_answer_is_offered_too(backing: Backing) {
     let limit = Duration::from_secs(30);
-    let Faulty { host, faults, _directory } =
-        impatient_and(backing, move |builder| builder.call_deadline(limit)).await;
+    let Faulty { host, faults } = impatient_and(backing, move |builder| builder.call_deadline(limit)).await;
     let session = Session::open(&host).await;
     let mut stream = session.tool(1, "gate", json!({"name": "a", "text": "too late"})).stream().await;
     let priming = stream.next().await.and_then(|frame| frame.id).unwrap();
@@ -89,7 +88,7 @@ async fn an_error_in_place_of_an_answer_is_offered_too(backing: Backing) {
 }
 
 async fn the_answers_of_a_batch_come_once_each(backing: Backing) {
-    let Faulty { host, faults, _directory } = impatient(backing).await;
+    let Faulty { host, faults } = impatient(backing).await;
     let session = Session::at(&host, "2025-03-26").await;
     let batch = |text: &str| {
         let call = |id: i64| tool_call(id, "echo", json!({"text": format!("{text} {id}")}));
@@ -120,7 +119,7 @@ async fn the_answers_of_a_batch_come_once_each(backing: Backing) {
 }
 
 async fn an_answer_that_was_kept_is_not_replaced_by_the_drain(backing: Backing) {
-    let Faulty { mut host, faults, _directory } = impatient(backing).await;
+    let Faulty { mut host, faults } = impatient(backing).await;
     let session = Session::open(&host).await;
     strike(&faults, |c| matches!(c, Command::Finish(_)), &[Fault::BeforeCommit]);
     let reply = session.tool(1, "echo", json!({"text": "mine"})).send().await;
@@ -133,7 +132,7 @@ async fn an_answer_that_was_kept_is_not_replaced_by_the_drain(backing: Backing) 
 
 /// It would keep its session from ever ending.
 async fn a_listener_that_nobody_serves_is_let_go(backing: Backing) {
-    let Faulty { host, faults, _directory } = impatient(backing).await;
+    let Faulty { host, faults } = impatient(backing).await;
     let session = Session::open(&host).await;
     strike(&faults, |c| matches!(c, Command::Attach(_)), &[Fault::AfterCommit]);
     assert_try_again(&session.listen().send().await);
@@ -144,7 +143,7 @@ async fn a_listener_that_nobody_serves_is_let_go(backing: Backing) {
 }
 
 async fn a_connection_that_could_not_be_recorded_as_broken_is_let_go(backing: Backing) {
-    let Faulty { host, faults, _directory } = impatient(backing).await;
+    let Faulty { host, faults } = impatient(backing).await;
     let session = Session::open(&host).await;
     let mut stream = session.listen().stream().await;
     stream.next().await;
@@ -160,7 +159,7 @@ async fn a_connection_that_could_not_be_recorded_as_broken_is_let_go(backing: Ba
 }
 
 async fn an_ask_without_an_asker_is_withdrawn(backing: Backing) {
-    let Faulty { host, faults, _directory } = impatient(backing).await;
+    let Faulty { host, faults } = impatient(backing).await;
     let session = Session::open(&host).await;
     let mut listener = session.listen().stream().await;
     strike(&faults, |c| matches!(c, Command::OpenAsk(_)), &[Fault::AfterCommit]);
@@ -176,7 +175,7 @@ async fn an_ask_without_an_asker_is_withdrawn(backing: Backing) {
 }
 
 async fn a_call_that_stays_unknown_is_ended(backing: Backing) {
-    let Faulty { host, faults, _directory } = impatient(backing).await;
+    let Faulty { host, faults } = impatient(backing).await;
     let session = Session::open(&host).await;
     let call = session.tool(1, "steps", json!({"steps": ["mark:ran"], "text": "served"}));
     // Three attempts, and one to find out what came of them.
@@ -203,7 +202,7 @@ async fn a_call_that_stays_unknown_is_ended(backing: Backing) {
 }
 
 async fn what_was_read_is_told_even_if_a_begin_fails(backing: Backing) {
-    let Faulty { host, faults, _directory } = impatient(backing).await;
+    let Faulty { host, faults } = impatient(backing).await;
     let session = Session::open(&host).await;
     session.say(1, "echo", json!({})).await;
     let told = |fault: Option<Fault>| {

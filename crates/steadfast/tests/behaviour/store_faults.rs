@@ -5,9 +5,7 @@ use std::sync::Arc;
 use steadfast::Builder;
 use steadfast::SessionEventKind::Detached;
 use steadfast::store::testing::{Fault, Faults, FaultyStore, Operation};
-use steadfast::store::{MemoryStore, SqliteOptions, SqliteStore, Store};
 use steadfast_session::{Command, Rules};
-use tempfile::TempDir;
 
 use crate::support::session::said;
 use crate::support::{Backing, Host, Reply, Request, Session, TestHandler, Value, json, within};
@@ -29,7 +27,6 @@ crate::on_every_store!(
 pub(crate) struct Faulty {
     pub(crate) host: Host,
     pub(crate) faults: Faults,
-    pub(crate) _directory: TempDir,
 }
 
 pub(crate) async fn faulty(backing: Backing) -> Faulty {
@@ -40,27 +37,12 @@ pub(crate) async fn faulty_with(
     backing: Backing,
     configure: impl Fn(Builder<TestHandler>) -> Builder<TestHandler> + Send + Sync + 'static,
 ) -> Faulty {
-    let directory = TempDir::new().unwrap();
-    let (store, faults): (Arc<dyn Store>, Faults) = match backing {
-        Backing::Memory => wrap(MemoryStore::new(Rules::default())),
-        Backing::Sqlite => {
-            let file = directory.path().join("faulty.db");
-            wrap(SqliteStore::open(&file, Rules::default(), SqliteOptions::default()).unwrap())
-        }
-        #[cfg(feature = "redis")]
-        Backing::Redis => {
-            let prefix = steadfast::store::testing::server::fresh_name();
-            wrap(crate::support::host::redis(&prefix, Rules::default()))
-        }
-    };
-    let host = Host::start(backing, move |builder| configure(builder.custom_store(Arc::clone(&store)))).await;
-    Faulty { host, faults, _directory: directory }
-}
-
-fn wrap(store: impl Store) -> (Arc<dyn Store>, Faults) {
-    let store = FaultyStore::new(store);
+    let place = backing.place();
+    let store = Arc::new(FaultyStore::over(place.open(Rules::default())));
     let faults = store.faults.clone();
-    (Arc::new(store), faults)
+    let configure =
+        move |builder: Builder<TestHandler>| configure(builder.custom_store(Arc::clone(&store) as _));
+    Faulty { host: Host::start_on(place, configure).await, faults }
 }
 
 /// Strikes the next commands of one kind, one after the other.
@@ -92,7 +74,7 @@ async fn insist(request: Request) -> Reply {
 }
 
 async fn a_call_that_is_not_begun_can_be_sent_again(backing: Backing) {
-    let Faulty { host, faults, _directory } = faulty(backing).await;
+    let Faulty { host, faults } = faulty(backing).await;
     let session = Session::open(&host).await;
     let call = session.tool(1, "steps", json!({"steps": ["mark:ran"], "text": "served"}));
     strike(&faults, |c| matches!(c, Command::Begin(_)), &[Fault::BeforeCommit]);
@@ -103,7 +85,7 @@ async fn a_call_that_is_not_begun_can_be_sent_again(backing: Backing) {
 }
 
 async fn a_call_that_is_begun_and_not_known_to_be_is_served_once(backing: Backing) {
-    let Faulty { host, faults, _directory } = faulty(backing).await;
+    let Faulty { host, faults } = faulty(backing).await;
     let session = Session::open(&host).await;
     for (round, times) in [1, 2].into_iter().enumerate() {
         let unknown = vec![Fault::AfterCommit; times];
@@ -115,7 +97,7 @@ async fn a_call_that_is_begun_and_not_known_to_be_is_served_once(backing: Backin
 }
 
 async fn a_call_that_stays_unknown_does_not_block_its_id(backing: Backing) {
-    let Faulty { host, faults, _directory } = faulty(backing).await;
+    let Faulty { host, faults } = faulty(backing).await;
     let session = Session::open(&host).await;
     let call = session.tool(1, "steps", json!({"steps": ["mark:ran"], "text": "served"}));
     strike(&faults, |c| matches!(c, Command::Begin(_)), &vec![Fault::AfterCommit; 3]);
@@ -125,7 +107,7 @@ async fn a_call_that_stays_unknown_does_not_block_its_id(backing: Backing) {
 }
 
 async fn an_answer_is_offered_until_it_is_taken(backing: Backing) {
-    let Faulty { host, faults, _directory } = faulty(backing).await;
+    let Faulty { host, faults } = faulty(backing).await;
     let session = Session::open(&host).await;
     use Fault::{AfterCommit, BeforeCommit};
     for plan in [vec![BeforeCommit], vec![AfterCommit], vec![BeforeCommit, BeforeCommit, AfterCommit]] {
@@ -140,7 +122,7 @@ async fn an_answer_is_offered_until_it_is_taken(backing: Backing) {
 }
 
 async fn an_answer_of_the_client_is_taken_once(backing: Backing) {
-    let Faulty { host, faults, _directory } = faulty(backing).await;
+    let Faulty { host, faults } = faulty(backing).await;
     let session = Session::open(&host).await;
     for (fault, expect) in [(Fault::BeforeCommit, 503), (Fault::AfterCommit, 202)] {
         let mut stream = session.tool(1, "ask", json!({"method": "roots/list"})).stream().await;
@@ -154,7 +136,7 @@ async fn an_answer_of_the_client_is_taken_once(backing: Backing) {
 }
 
 async fn a_reader_whom_the_store_fails_comes_back(backing: Backing) {
-    let Faulty { host, faults, _directory } = faulty(backing).await;
+    let Faulty { host, faults } = faulty(backing).await;
     let session = Session::open(&host).await;
     let whole = session.tool(1, "progress", json!({"n": 3})).send().await.frames();
     faults.push_for(|operation| matches!(operation, Operation::Read(..)), Fault::BeforeCommit);
@@ -167,7 +149,7 @@ async fn a_reader_whom_the_store_fails_comes_back(backing: Backing) {
 }
 
 async fn a_broken_connection_is_recorded_in_the_end(backing: Backing) {
-    let Faulty { host, faults, _directory } = faulty(backing).await;
+    let Faulty { host, faults } = faulty(backing).await;
     let session = Session::open(&host).await;
     strike(&faults, |c| matches!(c, Command::Detach(_)), &[Fault::BeforeCommit, Fault::BeforeCommit]);
     session.listen().stream().await.cut();
@@ -176,7 +158,7 @@ async fn a_broken_connection_is_recorded_in_the_end(backing: Backing) {
 }
 
 async fn a_resumed_stream_that_is_not_known_to_be_is_read(backing: Backing) {
-    let Faulty { host, faults, _directory } = faulty(backing).await;
+    let Faulty { host, faults } = faulty(backing).await;
     let session = Session::open(&host).await;
     let mut stream = session.tool(1, "gate", json!({"name": "a", "text": "read"})).stream().await;
     let priming = stream.next().await.and_then(|frame| frame.id).unwrap();
@@ -188,7 +170,7 @@ async fn a_resumed_stream_that_is_not_known_to_be_is_read(backing: Backing) {
 }
 
 async fn every_other_request_can_be_sent_again(backing: Backing) {
-    let Faulty { host, faults, _directory } = faulty(backing).await;
+    let Faulty { host, faults } = faulty(backing).await;
     let session = Session::open(&host).await;
     let event = session.tool(0, "echo", json!({})).send().await.frames()[0].id.clone().unwrap();
     for (request, served) in [
@@ -212,7 +194,7 @@ async fn every_other_request_can_be_sent_again(backing: Backing) {
 }
 
 async fn random_faults_lose_nothing_and_double_nothing(backing: Backing) {
-    let Faulty { host, faults, _directory } = faulty(backing).await;
+    let Faulty { host, faults } = faulty(backing).await;
     let session = Session::open(&host).await;
     faults.seeded(11, 150);
     let calls: Vec<_> = (0..200)

@@ -13,7 +13,7 @@ use crate::support::{Backing, Host, Http, Session, json, within};
 crate::on_every_store!(a_sweep_that_panics_is_not_the_last, opening_a_session_has_a_deadline);
 
 async fn a_sweep_that_panics_is_not_the_last(backing: Backing) {
-    let Faulty { host, faults, _directory } =
+    let Faulty { host, faults } =
         faulty_with(backing, |builder| builder.sweep_interval(Duration::from_millis(5))).await;
     let sweeps = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&sweeps);

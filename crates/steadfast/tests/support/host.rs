@@ -4,52 +4,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use steadfast::{Builder, ManualClock, Server, StoreUrl, Time};
+use steadfast::{Builder, ManualClock, Server, Time};
 use steadfast_http::listen;
-use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
+use super::place::{Backing, Place};
 use super::{Gates, Heard, TestHandler, within};
-
-/// Where sessions are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Backing {
-    Memory,
-    Sqlite,
-    #[cfg(feature = "redis")]
-    Redis,
-}
-
-impl Backing {
-    /// Whether sessions outlive the process.
-    pub(crate) fn keeps(self) -> bool {
-        self != Self::Memory
-    }
-}
-
-/// A place on the Redis server of this test process. Nodes are taken for dead sooner than in earnest.
-#[cfg(feature = "redis")]
-pub(crate) fn redis_address(prefix: &str) -> String {
-    let server = steadfast_store::testing::server::RedisServer::shared().expect("a Redis server");
-    format!("{}?prefix={prefix}&node_ttl=1000", server.url())
-}
-
-#[cfg(feature = "redis")]
-pub(crate) fn redis(prefix: &str, rules: steadfast_session::Rules) -> steadfast_store::RedisStore {
-    let options = steadfast_store::RedisOptions::parse(&redis_address(prefix)).expect("an address");
-    steadfast_store::RedisStore::open(rules, options).expect("the store opens")
-}
-
-#[cfg(feature = "redis")]
-fn redis_url(prefix: &str) -> StoreUrl {
-    redis_address(prefix).parse().expect("an address")
-}
-
-#[cfg(not(feature = "redis"))]
-fn redis_url(_prefix: &str) -> StoreUrl {
-    StoreUrl::Memory
-}
 
 /// Settings of a server.
 pub(crate) type Configure = Arc<dyn Fn(Builder<TestHandler>) -> Builder<TestHandler> + Send + Sync>;
@@ -57,10 +18,7 @@ pub(crate) type Configure = Arc<dyn Fn(Builder<TestHandler>) -> Builder<TestHand
 /// A server on a port of its own, on a runtime of its own: when that ends, all its tasks do, as in a process.
 pub(crate) struct Host {
     configure: Configure,
-    /// Holds the SQLite file; gone with the last host that uses it.
-    directory: Option<Arc<TempDir>>,
-    /// The prefix of its keys in Redis.
-    prefix: Option<String>,
+    place: Place,
     process: Option<Process>,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) gates: Gates,
@@ -80,16 +38,16 @@ impl Host {
         backing: Backing,
         configure: impl Fn(Builder<TestHandler>) -> Builder<TestHandler> + Send + Sync + 'static,
     ) -> Self {
-        let directory = match backing {
-            Backing::Memory => None,
-            #[cfg(feature = "redis")]
-            Backing::Redis => None,
-            Backing::Sqlite => Some(Arc::new(TempDir::new().expect("a directory for the store"))),
-        };
+        Self::start_on(backing.place(), configure).await
+    }
+
+    pub(crate) async fn start_on(
+        place: Place,
+        configure: impl Fn(Builder<TestHandler>) -> Builder<TestHandler> + Send + Sync + 'static,
+    ) -> Self {
         let mut host = Self {
             configure: Arc::new(configure),
-            directory,
-            prefix: prefix(backing),
+            place,
             process: None,
             clock: Arc::new(ManualClock::new(Time(1_800_000_000_000))),
             gates: Gates::default(),
@@ -104,13 +62,12 @@ impl Host {
         Self::start(backing, |builder| builder).await
     }
 
-    /// Another process on the same SQLite file, with the same clock and gates and its own listener.
+    /// Another process in the same place, with the same clock and gates and its own listener.
     pub(crate) async fn beside(&self) -> Self {
-        assert!(self.directory.is_some() || self.prefix.is_some(), "memory cannot be shared");
+        assert!(!matches!(self.place, Place::Memory), "memory cannot be shared");
         let mut other = Self {
             configure: Arc::clone(&self.configure),
-            directory: self.directory.clone(),
-            prefix: self.prefix.clone(),
+            place: self.place.clone(),
             process: None,
             clock: Arc::clone(&self.clock),
             gates: self.gates.clone(),
@@ -151,10 +108,7 @@ impl Host {
     /// Files in the directory of its store that say which processes live.
     #[allow(dead_code, reason = "not every test binary buries the living")]
     pub(crate) fn signs_of_life(&self) -> Vec<std::path::PathBuf> {
-        let directory = self.directory.as_ref().expect("a SQLite file").path();
-        let files = std::fs::read_dir(directory).expect("the directory");
-        let paths = files.map(|file| file.expect("a file").path());
-        paths.filter(|path| path.to_string_lossy().contains("-node-")).collect()
+        self.place.signs_of_life()
     }
 
     /// Lets time pass and does what that demands.
@@ -174,20 +128,13 @@ impl Host {
             .build()
             .expect("a runtime for the host");
         let (gates, heard) = (self.gates.clone(), self.heard.clone());
-        let url = match &self.directory {
-            Some(directory) => StoreUrl::Sqlite(directory.path().join("sessions.db")),
-            None => match &self.prefix {
-                Some(prefix) => redis_url(prefix),
-                None => StoreUrl::Memory,
-            },
-        };
         let factory = move || {
             // A test that has marked this gate wants to see what a factory that fails does.
             assert_eq!(gates.count("broken factory"), 0, "the factory is broken");
             TestHandler::new(gates.clone())
         };
         let builder = Server::builder(factory)
-            .store(url)
+            .store(self.place.url())
             .clock(self.clock.clone())
             .on_session_event(move |event| heard.note(&event));
         let builder = (self.configure)(builder);
@@ -209,15 +156,6 @@ impl Host {
         let (server, address) = within("the start of a host", started).await.expect("the host starts");
         self.process = Some(Process { runtime, server, address, stop });
     }
-}
-
-fn prefix(backing: Backing) -> Option<String> {
-    #[cfg(feature = "redis")]
-    if backing == Backing::Redis {
-        return Some(steadfast_store::testing::server::fresh_name());
-    }
-    let _ = backing;
-    None
 }
 
 async fn end(runtime: Runtime, server: Server) {

@@ -11,6 +11,7 @@ pub(crate) mod http;
 mod input;
 pub(crate) mod lifecycle;
 pub(crate) mod modern;
+pub(crate) mod place;
 pub(crate) mod questions;
 pub(crate) mod rng;
 pub(crate) mod session;
@@ -23,10 +24,11 @@ use std::time::Duration;
 
 pub(crate) use gates::Gates;
 pub(crate) use handler::TestHandler;
-pub(crate) use host::{Backing, Host};
+pub(crate) use host::Host;
 pub(crate) use http::{Http, Reply, Request};
 pub(crate) use lifecycle::Heard;
 pub(crate) use modern::Modern;
+pub(crate) use place::{Backing, Place};
 pub(crate) use rng::Rng;
 pub(crate) use serde_json::{Value, json};
 pub(crate) use session::Session;
@@ -34,57 +36,6 @@ pub(crate) use sse::{Frame, Stream};
 
 /// What a test sets a host up with.
 pub(crate) type Builder = steadfast::Builder<TestHandler>;
-
-/// Makes tests of each named function, which takes a [`Backing`]: one in memory, one on SQLite, and one on Redis if that is built in and there is a server.
-#[macro_export]
-macro_rules! on_every_store {
-    ($($name:ident),+ $(,)?) => {
-        mod on_memory {
-            $(#[tokio::test]
-            async fn $name() {
-                super::$name($crate::support::Backing::Memory).await;
-            })+
-        }
-        mod on_sqlite {
-            $(#[tokio::test]
-            async fn $name() {
-                super::$name($crate::support::Backing::Sqlite).await;
-            })+
-        }
-        #[cfg(feature = "redis")]
-        mod on_redis {
-            $(#[tokio::test]
-            async fn $name() {
-                if steadfast_store::testing::server::RedisServer::shared().is_some() {
-                    super::$name($crate::support::Backing::Redis).await;
-                }
-            })+
-        }
-    };
-}
-
-/// Runs tests on the stores that several processes can share.
-#[allow(unused_macros, reason = "not every test binary has such tests")]
-#[macro_export]
-macro_rules! on_shared_stores {
-    ($($name:ident),+ $(,)?) => {
-        mod on_sqlite {
-            $(#[tokio::test]
-            async fn $name() {
-                super::$name($crate::support::Backing::Sqlite).await;
-            })+
-        }
-        #[cfg(feature = "redis")]
-        mod on_redis {
-            $(#[tokio::test]
-            async fn $name() {
-                if steadfast_store::testing::server::RedisServer::shared().is_some() {
-                    super::$name($crate::support::Backing::Redis).await;
-                }
-            })+
-        }
-    };
-}
 
 /// Waits for what must come. Panics after a time that is long for every machine, so that a hang is a failure.
 pub(crate) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {

@@ -7,16 +7,12 @@ mod backing;
 mod keys;
 mod link;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use steadfast_session::{Command, Facts, Holdings, NodeId, Outcome, Read, Rules, SessionId, StreamNo, Time};
+use steadfast_session::{NodeId, Rules};
 
 use crate::error::StoreError;
-use crate::remote::{Remote, Settings, keep_for};
-use crate::reply::Reply;
-use crate::signal::Subscriber;
-use crate::store::{Opened, Store, Usage};
+use crate::remote::{Remote, Settings, keep_for, remote_store};
 use backing::Redis;
 use link::Link;
 
@@ -118,7 +114,7 @@ impl RedisStore {
             poll_interval: options.poll_interval,
             hears_others: options.hears_others,
         };
-        let open = move |news| {
+        let open = async move |news| {
             Link::open(&options, news).map(|link| Redis::new(link, &options.prefix, keep, options.node_ttl))
         };
         Remote::start("redis-store", rules, settings, open).map(Self)
@@ -130,67 +126,7 @@ impl RedisStore {
     }
 }
 
-impl Store for RedisStore {
-    fn rules(&self) -> &Rules {
-        self.0.rules()
-    }
-
-    fn open(&self, facts: Facts) -> Reply<Opened> {
-        self.0.open(facts)
-    }
-
-    fn apply(&self, session: SessionId, command: Command, now: Time) -> Reply<Outcome> {
-        self.0.apply(session, command, now)
-    }
-
-    fn read(&self, session: SessionId, stream: StreamNo, after: u64, budget: u64) -> Reply<Read> {
-        self.0.read(session, stream, after, budget)
-    }
-
-    fn facts(&self, session: SessionId) -> Reply<Option<Arc<Facts>>> {
-        self.0.facts(session)
-    }
-
-    fn held(&self, session: SessionId, node: NodeId) -> Reply<Holdings> {
-        self.0.held(session, node)
-    }
-
-    fn sweep(&self, now: Time, batch: usize) -> Reply<usize> {
-        self.0.sweep(now, batch)
-    }
-
-    fn join(&self, node: NodeId, now: Time) -> Reply<()> {
-        self.0.join(node, now)
-    }
-
-    fn is_alive(&self, node: NodeId) -> Reply<bool> {
-        self.0.is_alive(node)
-    }
-
-    fn bury_dead_nodes(&self, now: Time) -> Reply<usize> {
-        self.0.bury_dead_nodes(now)
-    }
-
-    fn leave(&self, node: NodeId, now: Time) -> Reply<()> {
-        self.0.leave(node, now)
-    }
-
-    fn poll_interval(&self) -> Option<Duration> {
-        self.0.poll_interval()
-    }
-
-    fn changes_elsewhere(&self) -> Reply<Option<u64>> {
-        self.0.changes_elsewhere()
-    }
-
-    fn subscribe(&self, subscriber: Arc<dyn Subscriber>) {
-        self.0.subscribe(subscriber);
-    }
-
-    fn usage(&self) -> Reply<Usage> {
-        self.0.usage()
-    }
-}
+remote_store!(RedisStore);
 
 #[cfg(test)]
 mod tests {

@@ -32,7 +32,7 @@ use crate::reply::Reply;
 use crate::signal::{Outlet, Subscriber};
 use crate::store::{Opened, Store, Usage};
 use backing::{Answer, Backing, Told};
-pub(crate) use codec::{class_code, class_of};
+pub(crate) use codec::{META, class_code, class_of};
 use job::{Job, Order, Queued, To, ToWhom, Work};
 use worker::Worker;
 
@@ -88,7 +88,7 @@ impl Remote {
         name: &str,
         rules: Rules,
         settings: Settings,
-        open: impl FnOnce(mpsc::Sender<Told>) -> Answer<B> + Send + 'static,
+        open: impl AsyncFnOnce(mpsc::Sender<Told>) -> Answer<B> + Send + 'static,
     ) -> Answer<Self> {
         let unavailable =
             |error: std::io::Error| StoreError::Unavailable(format!("cannot start a thread: {error}"));
@@ -102,7 +102,7 @@ impl Remote {
         let body = move || {
             let work = async {
                 let (news, heard) = mpsc::channel(NEWS);
-                match open(news) {
+                match open(news).await {
                     Ok(backing) => {
                         let _ = opened.send(Ok(()));
                         Worker::new(backing, worker_rules, settings, worker_outlet)
@@ -156,6 +156,47 @@ impl Remote {
         self.submit(|to| Job::Session(id, work(to)))
     }
 }
+
+/// Makes a store of a type that is a [`Remote`] by another name.
+macro_rules! remote_store {
+    ($store:ty) => {
+        const _: () = {
+            use std::sync::Arc;
+            use std::time::Duration;
+
+            use steadfast_session::{
+                Command, Facts, Holdings, NodeId, Outcome, Read, Rules, SessionId, StreamNo, Time,
+            };
+            use $crate::{Opened, Reply, Subscriber, Usage};
+
+            $crate::remote::remote_store! { $store:
+                rules() -> &Rules;
+                open(facts: Facts) -> Reply<Opened>;
+                apply(session: SessionId, command: Command, now: Time) -> Reply<Outcome>;
+                read(session: SessionId, stream: StreamNo, after: u64, budget: u64) -> Reply<Read>;
+                facts(session: SessionId) -> Reply<Option<Arc<Facts>>>;
+                held(session: SessionId, node: NodeId) -> Reply<Holdings>;
+                sweep(now: Time, batch: usize) -> Reply<usize>;
+                join(node: NodeId, now: Time) -> Reply<()>;
+                is_alive(node: NodeId) -> Reply<bool>;
+                bury_dead_nodes(now: Time) -> Reply<usize>;
+                leave(node: NodeId, now: Time) -> Reply<()>;
+                poll_interval() -> Option<Duration>;
+                changes_elsewhere() -> Reply<Option<u64>>;
+                subscribe(subscriber: Arc<dyn Subscriber>) -> ();
+                usage() -> Reply<Usage>;
+            }
+        };
+    };
+    ($store:ty: $($name:ident($($argument:ident: $type:ty),*) -> $given:ty;)+) => {
+        impl $crate::Store for $store {
+            $(fn $name(&self, $($argument: $type),*) -> $given {
+                self.0.$name($($argument),*)
+            })+
+        }
+    };
+}
+pub(crate) use remote_store;
 
 fn ended() -> StoreError {
     StoreError::Unavailable("its thread has ended".into())

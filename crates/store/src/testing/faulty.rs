@@ -156,14 +156,20 @@ fn split_mix(state: &mut u64) -> u64 {
 
 /// A store whose calls fail, or wait, as [`Faults`] say.
 #[derive(Debug)]
-pub struct FaultyStore<S> {
+pub struct FaultyStore<S: ?Sized> {
     inner: Arc<S>,
     pub faults: Faults,
 }
 
 impl<S: Store> FaultyStore<S> {
     pub fn new(inner: S) -> Self {
-        Self { inner: Arc::new(inner), faults: Faults::new() }
+        Self::over(Arc::new(inner))
+    }
+}
+
+impl<S: Store + ?Sized> FaultyStore<S> {
+    pub fn over(inner: Arc<S>) -> Self {
+        Self { inner, faults: Faults::new() }
     }
 
     /// The store itself, which does not fail.
@@ -214,7 +220,7 @@ impl<S: Store> FaultyStore<S> {
     }
 }
 
-impl<S: Store> Store for FaultyStore<S> {
+impl<S: Store + ?Sized> Store for FaultyStore<S> {
     fn rules(&self) -> &Rules {
         self.inner.rules()
     }

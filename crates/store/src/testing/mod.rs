@@ -10,7 +10,7 @@ pub mod model;
 pub mod moves;
 pub mod random;
 pub mod recorder;
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "postgres", feature = "redis"))]
 pub mod server;
 
 use steadfast_session::Rules;

@@ -4,8 +4,8 @@ use steadfast_session::command::Finished;
 use steadfast_store::testing::server::RedisServer;
 use steadfast_store::{RedisOptions, Store, StoreError};
 
-use crate::common::{NOW, ONE, begin_call, finish, message, open, open_session, run};
-use crate::server::ask;
+use crate::common::{NOW, ONE, begin_call, finish, message, open_session, run};
+use crate::database::{ask, open};
 
 /// As in `docs/stores.md`.
 const RIGHTS: &str = "~steadfast:* ~{steadfast}:* &steadfast:news:* \

@@ -7,7 +7,7 @@ use steadfast_session::{Class, Session, SessionId, StreamKind};
 use steadfast_store::testing::model::Model;
 use steadfast_store::testing::server::RedisServer;
 
-use crate::server::connect;
+use crate::database::connect;
 
 pub(crate) fn audit(server: &RedisServer, prefix: &str, model: &Model) -> Result<(), String> {
     let mut server = connect(server).map_err(|error| error.to_string())?;

@@ -11,9 +11,8 @@ use steadfast_store::testing::recorder::{Heard, Recorder};
 use steadfast_store::testing::server::{RedisCluster, fresh_name};
 use steadfast_store::{RedisOptions, RedisStore, Store};
 
-use crate::common::{
-    FIRST, NOW, ONE, OTHER, begin_call, eventually, message, open, open_session, run, texts,
-};
+use crate::common::{FIRST, NOW, ONE, OTHER, begin_call, eventually, message, open_session, run, texts};
+use crate::database::open;
 
 struct Cluster {
     cluster: &'static RedisCluster,

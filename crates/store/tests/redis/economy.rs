@@ -6,8 +6,8 @@ use steadfast_session::{Principal, SessionId};
 use steadfast_store::testing::server::RedisServer;
 use steadfast_store::{RedisOptions, Store};
 
-use crate::common::{NOW, ONE, begin_call, facts, finish, open, open_session, options, run};
-use crate::server::ask;
+use crate::common::{NOW, ONE, begin_call, facts, finish, open_session, run};
+use crate::database::{ask, open, options};
 
 fn info(server: &RedisServer, section: &str) -> String {
     ask(server, &format!("INFO {section}"))

@@ -3,13 +3,20 @@
 mod access;
 mod audit;
 mod cluster;
-mod common;
+mod database;
 mod economy;
+mod scripts;
+
+#[path = "../remote/common.rs"]
+mod common;
+#[path = "../remote/faults.rs"]
 mod faults;
+#[path = "../remote/news.rs"]
 mod news;
+#[path = "../remote/nodes.rs"]
 mod nodes;
+#[path = "../remote/proxy.rs"]
 mod proxy;
-mod server;
 
 use std::time::Duration;
 
@@ -19,7 +26,7 @@ use steadfast_store::testing::model::Model;
 use steadfast_store::testing::server::{RedisServer, fresh_name};
 use steadfast_store::{RedisOptions, RedisStore};
 
-use server::ask;
+use database::ask;
 
 struct Redis {
     server: &'static RedisServer,

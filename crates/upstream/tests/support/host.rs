@@ -11,13 +11,12 @@ use steadfast_client::{Backoff, Uri};
 use steadfast_engine::listener::Listener;
 use steadfast_engine::{Engine, Options, Rules, SessionHandle};
 use steadfast_http::{Config as HttpConfig, Endpoint, ResponseMode, listen};
-use steadfast_store::{MemoryStore, SqliteOptions, SqliteStore, Store, StoreError};
+use steadfast_store::{Store, StoreError};
 use steadfast_upstream::{Config, Upstream};
-use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
-use super::{Backing, Gates, Heard, library, within};
+use super::{Backing, Gates, Heard, Place, library, within};
 
 type Configure = Arc<dyn Fn(Builder) -> Builder + Send + Sync>;
 
@@ -28,8 +27,7 @@ pub(crate) struct Host {
     replicas: Vec<Uri>,
     /// The real server behind it, if it is not one of the test's.
     behind: Option<Arc<library::Host>>,
-    /// Holds the SQLite file; gone with the last host that uses it.
-    directory: Option<Arc<TempDir>>,
+    place: Place,
     process: Option<Process>,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) gates: Gates,
@@ -75,14 +73,14 @@ impl Host {
         host
     }
 
-    /// Another process on the same SQLite file, with the same clock and gates and its own listener.
+    /// Another process in the same place, with the same clock and gates and its own listener.
     pub(crate) async fn beside(&self) -> Self {
-        assert!(self.directory.is_some(), "memory cannot be shared");
+        assert!(!matches!(self.place, Place::Memory), "memory cannot be shared");
         let mut other = Self {
             configure: Arc::clone(&self.configure),
             replicas: self.replicas.clone(),
             behind: self.behind.clone(),
-            directory: self.directory.clone(),
+            place: self.place.clone(),
             process: None,
             clock: Arc::clone(&self.clock),
             gates: self.gates.clone(),
@@ -128,10 +126,7 @@ impl Host {
 
     /// Files beside its store that say which processes live.
     pub(crate) fn signs_of_life(&self) -> Vec<std::path::PathBuf> {
-        let directory = self.directory.as_ref().expect("a SQLite file").path();
-        let files = std::fs::read_dir(directory).expect("the directory");
-        let paths = files.map(|file| file.expect("a file").path());
-        paths.filter(|path| path.to_string_lossy().contains("-node-")).collect()
+        self.place.signs_of_life()
     }
 
     /// Lets time pass and does what that demands.
@@ -145,13 +140,11 @@ impl Host {
         replicas: Vec<Uri>,
         configure: impl Fn(Builder) -> Builder + Send + Sync + 'static,
     ) -> Self {
-        let directory = (backing == Backing::Sqlite)
-            .then(|| Arc::new(TempDir::new().expect("a directory for the store")));
         Self {
             configure: Arc::new(configure),
             replicas,
             behind: None,
-            directory,
+            place: backing.place(),
             process: None,
             clock: Arc::new(ManualClock::new(Time(1_800_000_000_000))),
             gates: Gates::default(),
@@ -172,18 +165,11 @@ impl Host {
         let heard = self.heard.clone();
         let mut builder = (self.configure)(Builder::new(self.replicas.clone()));
         builder.listeners.push(Box::new(move |event: SessionEvent| heard.note(&event)));
-        let file = self.directory.as_ref().map(|directory| directory.path().join("sessions.db"));
-        let clock = self.clock.clone();
+        let (place, clock) = (self.place.clone(), self.clock.clone());
         let (stop, stopped) = oneshot::channel::<()>();
         let started = runtime.spawn(async move {
             let upstream = Arc::new(Upstream::start(builder.upstream).await.expect("an upstream"));
-            let store: Arc<dyn Store> = match (builder.store, file) {
-                (Some(store), _) => store,
-                (None, Some(file)) => Arc::new(
-                    SqliteStore::open(&file, builder.rules, SqliteOptions::default()).expect("a store"),
-                ),
-                (None, None) => Arc::new(MemoryStore::new(builder.rules)),
-            };
+            let store = builder.store.unwrap_or_else(|| place.open(builder.rules));
             let (backend, entropy) = (Arc::clone(&upstream), Arc::new(SystemEntropy));
             let engine =
                 Engine::start(store, backend, clock, entropy, builder.options, builder.listeners).await;

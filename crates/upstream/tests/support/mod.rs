@@ -21,6 +21,8 @@ pub(crate) mod library;
 pub(crate) mod lifecycle;
 #[path = "../../../steadfast/tests/support/modern.rs"]
 pub(crate) mod modern;
+#[path = "../../../steadfast/tests/support/place.rs"]
+pub(crate) mod place;
 #[path = "../../../steadfast/tests/support/questions.rs"]
 pub(crate) mod questions;
 #[path = "../../../steadfast/tests/support/rng.rs"]
@@ -43,32 +45,13 @@ pub(crate) use gates::Gates;
 pub(crate) use handler::TestHandler;
 pub(crate) use host::{Builder, Host};
 pub(crate) use http::{Http, Reply, Request};
-pub(crate) use library::Backing;
 pub(crate) use lifecycle::Heard;
+pub(crate) use place::{Backing, Place};
 pub(crate) use relay::Relay;
 pub(crate) use rng::Rng;
 pub(crate) use serde_json::{Value, json};
 pub(crate) use session::Session;
 pub(crate) use sse::{Frame, Stream};
-
-/// Makes two tests of each named function, which takes a [`Backing`]: one in memory, one on SQLite.
-#[macro_export]
-macro_rules! on_every_store {
-    ($($name:ident),+ $(,)?) => {
-        mod on_memory {
-            $(#[tokio::test]
-            async fn $name() {
-                super::$name($crate::support::Backing::Memory).await;
-            })+
-        }
-        mod on_sqlite {
-            $(#[tokio::test]
-            async fn $name() {
-                super::$name($crate::support::Backing::Sqlite).await;
-            })+
-        }
-    };
-}
 
 /// Waits for what must come. Panics after a time that is long for every machine, so that a hang is a failure.
 pub(crate) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {

@@ -95,7 +95,7 @@ async fn an_ask_past_its_deadline_while_its_answer_is_kept(backing: Backing) {
 /// The answer was accepted, and then nobody was there to collect it.
 #[tokio::test]
 async fn a_node_that_dies_before_it_has_collected() {
-    let Nodes { mut one, other, faults, _directory, .. } = Nodes::start(Backing::Sqlite).await;
+    let Nodes { mut one, other, faults, .. } = Nodes::start(Backing::Sqlite).await;
     let session = Session::open(&one).await;
     let there = session.via(&other);
     let mut stream = session.tool(1, "ask", crate::asks::question()).stream().await;

@@ -129,8 +129,7 @@ async fn an_answer_elsewhere_while_one_here_is_in_doubt(backing: Backing) {
 
 /// The store has taken the ask and nobody has the answer: the asker does not wait for ever.
 async fn an_answer_here_that_stays_in_doubt(backing: Backing) {
-    let crate::store_faults::Faulty { host, faults, _directory } =
-        crate::lost_track::impatient(backing).await;
+    let crate::store_faults::Faulty { host, faults } = crate::lost_track::impatient(backing).await;
     let session = crate::support::Session::open(&host).await;
     let (mut stream, ask) = asking(&session, 1).await;
     strike(&faults, answers, &[Fault::AfterCommit, Fault::AfterCommit]);

@@ -7,12 +7,11 @@ mod looks;
 
 use std::sync::{Arc, Mutex};
 
+use steadfast::store::Store;
 use steadfast::store::testing::{Fault, Faults, FaultyStore, Gate, Operation};
-use steadfast::store::{MemoryStore, SqliteOptions, SqliteStore, Store};
 use steadfast_session::{Limits, Rules};
-use tempfile::TempDir;
 
-use crate::support::{Backing, Host, Session, Stream, Value, json, within};
+use crate::support::{Backing, Host, Place, Session, Stream, Value, json, within};
 
 use super::asks::asked;
 
@@ -22,7 +21,6 @@ struct Nodes {
     other: Host,
     faults: Faults,
     other_faults: Faults,
-    _directory: TempDir,
 }
 
 impl Nodes {
@@ -31,30 +29,11 @@ impl Nodes {
     }
 
     async fn with(backing: Backing, limits: Limits) -> Self {
-        let directory = TempDir::new().unwrap();
-        let rules = Rules { limits, ..Rules::default() };
-        let ((one, faults), (other, other_faults)) = match backing {
-            Backing::Memory => {
-                let store = MemoryStore::new(rules);
-                let beside = store.beside();
-                (host(store).await, host(beside).await)
-            }
-            Backing::Sqlite => {
-                let file = directory.path().join("shared.db");
-                let open = || {
-                    SqliteStore::open(&file, rules.clone(), SqliteOptions::default())
-                        .expect("the store opens")
-                };
-                (host(open()).await, host(open()).await)
-            }
-            #[cfg(feature = "redis")]
-            Backing::Redis => {
-                let prefix = steadfast::store::testing::server::fresh_name();
-                let open = || crate::support::host::redis(&prefix, rules.clone());
-                (host(open()).await, host(open()).await)
-            }
-        };
-        Self { one, other, faults, other_faults, _directory: directory }
+        let place = backing.place();
+        let [store, beside] = place.open_twice(Rules { limits, ..Rules::default() });
+        let (one, faults) = host(&place, store).await;
+        let (other, other_faults) = host(&place, beside).await;
+        Self { one, other, faults, other_faults }
     }
 
     /// A session, by way of both.
@@ -65,15 +44,15 @@ impl Nodes {
     }
 }
 
-async fn host(store: impl Store) -> (Host, Faults) {
-    let store = FaultyStore::new(store);
+async fn host(place: &Place, store: Arc<dyn Store>) -> (Host, Faults) {
+    let store = FaultyStore::over(store);
     let faults = store.faults.clone();
     // Given away, so that the store goes with its host.
     let store = Mutex::new(Some(Arc::new(store)));
     let configure = move |builder: steadfast::Builder<crate::support::TestHandler>| {
         builder.custom_store(store.lock().unwrap().take().expect("it is started once"))
     };
-    (Host::start(Backing::Memory, configure).await, faults)
+    (Host::start_on(place.clone(), configure).await, faults)
 }
 
 /// A call that asks. Gives its stream and the ask.

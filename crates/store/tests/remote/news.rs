@@ -5,21 +5,22 @@ use std::sync::Arc;
 use bytes::Bytes;
 use steadfast_session::command::{Answer, Attach, Begun, Cancel, Close, OpenAsk, Position, Target};
 use steadfast_session::{AskNo, CloseReason, NodeId, SessionId, StreamNo};
+use steadfast_store::Store as _;
 use steadfast_store::testing::recorder::{Heard, Recorder};
-use steadfast_store::testing::server::{RedisServer, fresh_name};
-use steadfast_store::{RedisStore, Store};
+use steadfast_store::testing::server::fresh_name;
 
 use crate::common::{
-    FIRST, NOW, ONE, OTHER, begin, begin_call, eventually, finish, message, open, open_session, options, run,
+    FIRST, NOW, ONE, OTHER, begin, begin_call, eventually, finish, message, open_session, run,
 };
+use crate::database::{Server, Store, open, options};
 
 struct Node {
-    store: RedisStore,
+    store: Store,
     recorder: Arc<Recorder>,
 }
 
 impl Node {
-    async fn start(server: &RedisServer, prefix: &str, node: NodeId) -> Self {
+    async fn start(server: &Server, prefix: &str, node: NodeId) -> Self {
         let store = open(options(server, prefix));
         let recorder: Arc<Recorder> = Arc::default();
         store.subscribe(Arc::<Recorder>::clone(&recorder));
@@ -37,7 +38,7 @@ impl Node {
 }
 
 async fn two() -> Option<(Node, Node, SessionId)> {
-    let (server, prefix) = (RedisServer::shared()?, fresh_name());
+    let (server, prefix) = (Server::shared()?, fresh_name());
     let (one, other) = (Node::start(server, &prefix, ONE).await, Node::start(server, &prefix, OTHER).await);
     let session = open_session(&one.store, 1).await;
     Some((one, other, session))

@@ -1,16 +1,12 @@
-//! A Redis server for tests, on a port and in a folder of its own. It ends with its owner, however that ends.
+//! A Redis server for tests, and a cluster of them.
 
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-/// How long a server may take to start, and how often to look.
-const PATIENCE: Duration = Duration::from_secs(20);
-const LOOK: Duration = Duration::from_millis(10);
+use super::{absent, free_port, fresh_name, soon};
 
 /// Starts what it is told and ends it when nobody holds its input any more.
 const WATCHMAN: &str = r#"redis-server "$@" & read -r _; kill -9 $!"#;
@@ -27,8 +23,7 @@ impl RedisServer {
     /// `None` on a developer's machine without Redis; in CI that is a failure.
     pub fn start(arguments: &[&str]) -> Option<Self> {
         if Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_err() {
-            assert!(std::env::var_os("CI").is_none(), "there is no `redis-server` here");
-            eprintln!("skipped: there is no `redis-server` here (in CI this is a failure)");
+            absent("redis-server");
             return None;
         }
         let mut server = Self {
@@ -137,26 +132,4 @@ impl RedisCluster {
     pub fn urls(&self) -> Vec<String> {
         self.0.iter().map(RedisServer::url).collect()
     }
-}
-
-/// Whether something comes true before long.
-fn soon(holds: impl Fn() -> bool) -> bool {
-    let looks = PATIENCE.as_millis() / LOOK.as_millis();
-    (0..looks).any(|_| {
-        let held = holds();
-        if !held {
-            std::thread::sleep(LOOK);
-        }
-        held
-    })
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port()
-}
-
-/// A name that nothing else has: a prefix for keys, or a folder.
-pub fn fresh_name() -> String {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    format!("steadfast-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }

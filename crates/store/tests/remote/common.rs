@@ -1,14 +1,13 @@
-//! A session to work with.
+//! A session to work with, in whatever database the test binary has.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use steadfast_session::command::{Append, Begin, Begun, Finish, Target};
 use steadfast_session::{
-    CallNo, Class, Facts, NodeId, Principal, Read, Rules, SessionId, Slice, Step, StreamNo, Time,
+    CallNo, Class, Facts, NodeId, Principal, Read, SessionId, Slice, Step, StreamNo, Time,
 };
-use steadfast_store::testing::server::RedisServer;
-use steadfast_store::{Opened, RedisOptions, RedisStore, Store, StoreExt};
+use steadfast_store::{Opened, Store, StoreExt};
 use steadfast_wire::Revision;
 
 pub(crate) const NOW: Time = Time(1_000_000);
@@ -18,14 +17,6 @@ pub(crate) const FIRST: StreamNo = StreamNo::FIRST_STANDALONE;
 
 pub(crate) fn id(n: u8) -> SessionId {
     SessionId::from_random([n; SessionId::BYTES])
-}
-
-pub(crate) fn options(server: &RedisServer, prefix: &str) -> RedisOptions {
-    RedisOptions { prefix: prefix.to_owned(), ..RedisOptions::new(server.url()) }
-}
-
-pub(crate) fn open(options: RedisOptions) -> RedisStore {
-    RedisStore::open(Rules::default(), options).expect("the store opens")
 }
 
 /// What a real client sends with `initialize`, more or less.
@@ -108,7 +99,7 @@ pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(
 /// The server of most tests, or the end of the test where there is none.
 macro_rules! server_or_skip {
     () => {
-        match steadfast_store::testing::server::RedisServer::shared() {
+        match crate::database::Server::shared() {
             Some(server) => server,
             None => return,
         }

@@ -4,31 +4,31 @@ use std::time::Duration;
 
 use steadfast_session::command::{Begun, Finished};
 use steadfast_session::{Holdings, NodeId};
-use steadfast_store::testing::server::{RedisServer, fresh_name};
-use steadfast_store::{RedisOptions, RedisStore, Store, StoreExt};
+use steadfast_store::testing::server::fresh_name;
+use steadfast_store::{Store as _, StoreExt};
 
 use crate::common::{
-    NOW, ONE, OTHER, begin, begin_call, eventually, finish, open, open_session, options, run, server_or_skip,
-    texts,
+    NOW, ONE, OTHER, begin, begin_call, eventually, finish, open_session, run, server_or_skip, texts,
 };
+use crate::database::{Options, Server, Store, open, options};
 
 const TTL: Duration = Duration::from_millis(400);
 
 /// A process that shows that it is alive, and one that was stopped right after it had started.
-fn two(server: &RedisServer) -> (RedisStore, RedisStore) {
+fn two(server: &Server) -> (Store, Store) {
     let prefix = fresh_name();
-    let options = RedisOptions { node_ttl: TTL, ..options(server, &prefix) };
-    let alive = open(RedisOptions { heartbeat: TTL / 10, ..options.clone() });
-    (alive, open(RedisOptions { heartbeat: Duration::from_secs(3600), ..options }))
+    let options = Options { node_ttl: TTL, ..options(server, &prefix) };
+    let alive = open(Options { heartbeat: TTL / 10, ..options.clone() });
+    (alive, open(Options { heartbeat: Duration::from_secs(3600), ..options }))
 }
 
-async fn buried(store: &RedisStore) {
+async fn buried(store: &Store) {
     let burial =
         || async { (store.bury_dead_nodes(NOW).await.expect("the store answers") > 0).then_some(()) };
     eventually("the burial", burial).await;
 }
 
-async fn held(store: &RedisStore, session: steadfast_session::SessionId, node: NodeId) -> usize {
+async fn held(store: &Store, session: steadfast_session::SessionId, node: NodeId) -> usize {
     match store.held(session, node).await.expect("the store answers") {
         Holdings::Held { calls, connections, .. } => calls.len() + connections.len(),
         Holdings::NoSession => 0,
@@ -79,8 +79,7 @@ async fn a_node_that_was_buried_alive_cannot_answer_and_starts_anew() {
 async fn after_a_silence_of_all_everybody_gets_time() {
     let server = server_or_skip!();
     let prefix = fresh_name();
-    let silent =
-        RedisOptions { node_ttl: TTL, heartbeat: Duration::from_secs(3600), ..options(server, &prefix) };
+    let silent = Options { node_ttl: TTL, heartbeat: Duration::from_secs(3600), ..options(server, &prefix) };
     let (one, other) = (open(silent.clone()), open(silent));
     one.join(ONE, NOW).await.unwrap();
     other.join(OTHER, NOW).await.unwrap();

@@ -3,19 +3,16 @@
 use std::time::Duration;
 
 use steadfast_session::command::{AppendOutcome, Finished};
-use steadfast_store::testing::server::{RedisServer, fresh_name};
-use steadfast_store::{RedisOptions, Store, StoreError, StoreExt};
+use steadfast_store::testing::server::fresh_name;
+use steadfast_store::{Store, StoreError, StoreExt};
 
-use crate::common::{
-    FIRST, NOW, ONE, begin_call, finish, id, message, open, open_session, options, read, run, server_or_skip,
-    texts,
-};
+use crate::common::{FIRST, NOW, ONE, begin_call, finish, message, open_session, run, server_or_skip, texts};
+use crate::database::{Options, copy_session, durable_server, open, options, put_session_back, through};
 use crate::proxy::{Cut, Proxy};
-use crate::server::ask;
 
 /// A store whose only traffic is what the test makes.
-fn quiet(options: RedisOptions) -> RedisOptions {
-    RedisOptions { heartbeat: Duration::from_secs(3600), hears_others: false, ..options }
+fn quiet(options: Options) -> Options {
+    Options { heartbeat: Duration::from_secs(3600), hears_others: false, ..options }
 }
 
 #[tokio::test]
@@ -23,11 +20,8 @@ async fn a_commit_in_doubt_is_found_out() {
     let server = server_or_skip!();
     let proxy = Proxy::start(server.port());
     let prefix = fresh_name();
-    let through = RedisOptions {
-        urls: vec![format!("redis://127.0.0.1:{}", proxy.port)],
-        ..quiet(options(server, &prefix))
-    };
-    let (store, other) = (open(through), open(quiet(options(server, &prefix))));
+    let behind = quiet(through(proxy.port, &prefix));
+    let (store, other) = (open(behind), open(quiet(options(server, &prefix))));
     let session = open_session(&store, 1).await;
     for round in 1..=10 {
         for cut in [Cut::Request, Cut::Answer] {
@@ -55,11 +49,8 @@ async fn a_commit_in_doubt_is_found_out_among_those_of_others() {
     let server = server_or_skip!();
     let proxy = Proxy::start(server.port());
     let prefix = fresh_name();
-    let through = RedisOptions {
-        urls: vec![format!("redis://127.0.0.1:{}", proxy.port)],
-        ..quiet(options(server, &prefix))
-    };
-    let (store, other) = (open(through), open(quiet(options(server, &prefix))));
+    let behind = quiet(through(proxy.port, &prefix));
+    let (store, other) = (open(behind), open(quiet(options(server, &prefix))));
     let session = open_session(&store, 1).await;
     for round in 0..10 {
         run(&store, session, message("warm")).await;
@@ -81,23 +72,9 @@ async fn a_commit_in_doubt_is_found_out_among_those_of_others() {
 }
 
 #[tokio::test]
-async fn scripts_come_back_after_they_were_flushed() {
-    let server = server_or_skip!();
-    let store = open(options(server, &fresh_name()));
-    let session = open_session(&store, 1).await;
-    for n in 0..20 {
-        let () = ask(server, "SCRIPT FLUSH");
-        run(&store, session, message(&n.to_string())).await;
-    }
-    assert_eq!(read(&store, session, FIRST).await.entries.len(), 20);
-}
-
-#[tokio::test]
 async fn a_server_that_goes_away_is_unavailable_and_loses_nothing() {
-    let Some(mut server) = RedisServer::start(&["--appendonly", "yes", "--appendfsync", "always"]) else {
-        return;
-    };
-    let patient = RedisOptions { patience: Duration::from_millis(100), ..options(&server, "t") };
+    let Some(mut server) = durable_server() else { return };
+    let patient = Options { patience: Duration::from_millis(100), ..options(&server, "t") };
     let store = open(patient);
     store.join(ONE, NOW).await.unwrap();
     let session = open_session(&store, 1).await;
@@ -127,12 +104,9 @@ async fn a_server_that_has_forgotten_commits_is_believed() {
     let (store, other) = (open(quiet(options(server, &prefix))), open(quiet(options(server, &prefix))));
     let session = open_session(&store, 1).await;
     run(&store, session, message("kept")).await;
-    let key = format!("{prefix}:{{{}}}", id(1).expose());
-    let () = ask(server, &format!("COPY {key} saved:{key}"));
-    let () = ask(server, &format!("COPY {key}:log saved:{key}:log"));
+    copy_session(server, &prefix, session);
     let (_, call) = begin_call(&store, session, ONE, 1).await;
-    let () = ask(server, &format!("COPY saved:{key} {key} REPLACE"));
-    let () = ask(server, &format!("COPY saved:{key}:log {key}:log REPLACE"));
+    put_session_back(server, &prefix, session);
     run(&other, session, message("instead")).await;
     assert_eq!(run(&store, session, finish(call, "answer")).await, Finished::AlreadyFinished);
     run(&store, session, message("next")).await;

@@ -1,0 +1,49 @@
+-- Commits to a session if it still has the version that the writer saw (nothing if it must not have been made yet). Otherwise
+-- gives the session to the writer. Without a next version nothing is written.
+--
+-- Whoever comes while another commits to the same session waits for that at the first statement, and sees what it has become.
+CREATE OR REPLACE FUNCTION commit(
+  p_session bytea, p_seen bytea, p_next bytea, p_meta bytea,
+  p_names bytea[], p_parts bytea[], p_drop bytea[],
+  p_streams bigint[], p_seqs bigint[], p_sizes integer[], p_classes smallint[], p_payloads bytea[],
+  p_forget_streams bigint[], p_forget_seqs bigint[]
+) RETURNS found
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+-- Which way to read must not depend on statistics that come later than the first rows: there is an index for each.
+SET enable_seqscan = off
+AS $$
+DECLARE
+  result found;
+BEGIN
+  IF p_next IS NULL THEN
+    PERFORM FROM session WHERE id = p_session AND stamp = p_seen;
+  ELSE
+    UPDATE session SET stamp = p_next, meta = coalesce(p_meta, meta) WHERE id = p_session AND stamp = p_seen;
+  END IF;
+  IF NOT FOUND THEN
+    SELECT * INTO result FROM snapshot(p_session);
+    result.kind := coalesce(result.kind, 0);
+    RETURN result;
+  END IF;
+
+  IF cardinality(p_names) > 0 THEN
+    INSERT INTO part (session, name, value)
+    SELECT p_session, put.name, put.value FROM unnest(p_names, p_parts) AS put (name, value)
+    ON CONFLICT (session, name) DO UPDATE SET value = excluded.value;
+  END IF;
+  IF cardinality(p_drop) > 0 THEN
+    DELETE FROM part WHERE session = p_session AND name = ANY (p_drop);
+  END IF;
+  IF cardinality(p_streams) > 0 THEN
+    INSERT INTO event (session, stream, seq, size, class, payload)
+    SELECT p_session, added.* FROM unnest(p_streams, p_seqs, p_sizes, p_classes, p_payloads) AS added;
+  END IF;
+  IF cardinality(p_forget_streams) > 0 THEN
+    DELETE FROM event USING unnest(p_forget_streams, p_forget_seqs) AS dropped (stream, seq)
+    WHERE event.session = p_session AND event.stream = dropped.stream AND event.seq = dropped.seq;
+  END IF;
+  result.kind := 1;
+  RETURN result;
+END
+$$;

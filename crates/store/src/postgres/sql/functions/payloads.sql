@@ -1,0 +1,24 @@
+-- Reads events if the session still has the version that was seen. Otherwise gives the session. Stable: everything in here
+-- sees one moment.
+CREATE OR REPLACE FUNCTION payloads(p_session bytea, p_seen bytea, p_streams bigint[], p_seqs bigint[]) RETURNS found
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+-- Which way to read must not depend on statistics that come later than the first rows: there is an index for each.
+SET enable_seqscan = off
+AS $$
+DECLARE
+  result found;
+BEGIN
+  PERFORM FROM session WHERE id = p_session AND stamp = p_seen;
+  IF FOUND THEN
+    result.kind := 1;
+    SELECT array_agg(event.payload ORDER BY wanted.at) INTO result.payloads
+    FROM unnest(p_streams, p_seqs) WITH ORDINALITY AS wanted (stream, seq, at)
+    LEFT JOIN event ON event.session = p_session AND event.stream = wanted.stream AND event.seq = wanted.seq;
+    RETURN result;
+  END IF;
+  SELECT * INTO result FROM snapshot(p_session);
+  result.kind := coalesce(result.kind, 0);
+  RETURN result;
+END
+$$;

@@ -1,0 +1,112 @@
+//! What things cost: round trips and bytes.
+
+use std::time::Duration;
+
+use steadfast_session::{Facts, Principal, SessionId};
+use steadfast_store::Store as _;
+use steadfast_store::testing::server::fresh_name;
+
+use crate::common::{
+    FIRST, NOW, ONE, begin_call, eventually, facts, finish, message, open_session, run, server_or_skip, texts,
+};
+use crate::database::{Options, Server, open, options};
+
+/// What the store has asked since the last time: a line for each function, with how often.
+fn asked(server: &Server) -> String {
+    let calls = "SELECT substring(query from '\"t\"\\.(\\w+)'), calls FROM pg_stat_statements \
+                 WHERE query LIKE 'SELECT * FROM \"t\".%' ORDER BY 1";
+    let asked = server.ask(calls);
+    server.ask("SELECT FROM pg_stat_statements_reset()");
+    asked
+}
+
+#[tokio::test]
+async fn a_call_costs_two_round_trips() {
+    let Some(server) = Server::start(&["shared_preload_libraries=pg_stat_statements"]) else { return };
+    server.ask("CREATE EXTENSION pg_stat_statements");
+    let store = open(Options { heartbeat: Duration::from_secs(3600), ..options(&server, "t") });
+    store.join(ONE, NOW).await.unwrap();
+    asked(&server);
+    let session = open_session(&store, 1).await;
+    assert_eq!(asked(&server), "admit|1\ncommit|1\npresent|1", "a session");
+    // The first answer that is kept for a while is a reason to look at the session earlier.
+    let (_, call) = begin_call(&store, session, ONE, 1).await;
+    run(&store, session, finish(call, "answer")).await;
+    asked(&server);
+    for attempt in 2..12 {
+        let (_, call) = begin_call(&store, session, ONE, attempt).await;
+        run(&store, session, finish(call, "answer")).await;
+    }
+    assert_eq!(asked(&server), "commit|20", "ten calls, two round trips each");
+}
+
+fn numbered(n: u32) -> Facts {
+    let mut id = [0; SessionId::BYTES];
+    // As spread as ids that are drawn by chance.
+    id[..4].copy_from_slice(&n.wrapping_mul(2_654_435_761).to_be_bytes());
+    Facts { principal: Principal::new("somebody"), ..facts(SessionId::from_random(id)) }
+}
+
+#[tokio::test]
+async fn an_idle_session_is_small_and_leaves_nothing() {
+    const SESSIONS: u32 = 1000;
+    let (server, schema) = (server_or_skip!(), fresh_name());
+    let store = open(options(server, &schema));
+    store.join(ONE, NOW).await.unwrap();
+    let of_all = |what: &str| -> u64 {
+        let tables =
+            format!("FROM pg_class WHERE relkind = 'r' AND relnamespace = '\"{schema}\"'::regnamespace");
+        server.ask(&format!("SELECT sum({what}) {tables}")).parse().expect("a number")
+    };
+    let before = of_all("pg_total_relation_size(oid)");
+    for n in 0..SESSIONS {
+        store.open(numbered(n)).await.unwrap();
+    }
+    let each = (of_all("pg_total_relation_size(oid)") - before) / u64::from(SESSIONS);
+    println!("{each} bytes for an idle session, with all indexes");
+    assert!(each <= 1536, "{each}");
+
+    // The first look closes them, a later one removes them.
+    for days in 30..40 {
+        store.sweep(NOW.plus(Duration::from_secs(days * 24 * 60 * 60)), 600).await.unwrap();
+    }
+    for table in ["session", "part", "event", "presence", "tally"] {
+        assert_eq!(server.ask(&format!("SELECT count(*) FROM \"{schema}\".{table}")), "0", "{table}");
+    }
+    assert_eq!(server.ask(&format!("SELECT listed, open FROM \"{schema}\".total")), "0|0");
+}
+
+/// Without statistics, which come later than the first rows; and what is written anew goes beside what it replaces.
+#[tokio::test]
+async fn no_command_reads_a_whole_table_or_touches_an_index_in_vain() {
+    let (server, schema) = (server_or_skip!(), fresh_name());
+    let counts = |what: &str, tables: &str| {
+        let from =
+            format!("FROM pg_stat_user_tables WHERE schemaname = '{schema}' AND relname IN ({tables})");
+        server.ask(&format!("SELECT {what} {from}"))
+    };
+    let whole = || counts("sum(seq_scan)", "'session', 'part', 'event', 'presence'");
+    // What a connection has counted is known when it ends. Each of the five indexes was made by reading its table.
+    drop(open(options(server, &schema)));
+    eventually("the schema", || async { (whole() == "5").then_some(()) }).await;
+    let store = open(Options { heartbeat: Duration::from_secs(3600), ..options(server, &schema) });
+    store.join(ONE, NOW).await.unwrap();
+    for n in 0..50 {
+        let session = open_session(&store, n).await;
+        for attempt in 1..6 {
+            let (_, call) = begin_call(&store, session, ONE, attempt).await;
+            run(&store, session, message("hello")).await;
+            run(&store, session, finish(call, &"long ".repeat(300))).await;
+        }
+        texts(&store, session, FIRST).await;
+        store.facts(session).await.unwrap();
+    }
+    drop(store);
+    let updates = || counts("sum(n_tup_upd)", "'session'").parse().unwrap_or(0);
+    eventually("the counts", || async { (updates() >= 750).then_some(()) }).await;
+    assert_eq!(whole(), "5");
+    let hot = counts("sum(n_tup_hot_upd) * 100 / sum(n_tup_upd)", "'session'");
+    let hot: f64 = hot.parse().expect("a number");
+    println!("{hot:.0} % of the updates of sessions touch no index");
+    assert!(hot >= 80.0, "{hot}");
+}

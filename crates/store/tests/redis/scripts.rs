@@ -1,0 +1,18 @@
+//! Scripts that a server has forgotten.
+
+use steadfast_store::testing::server::fresh_name;
+
+use crate::common::{FIRST, message, open_session, read, run, server_or_skip};
+use crate::database::{ask, open, options};
+
+#[tokio::test]
+async fn scripts_come_back_after_they_were_flushed() {
+    let server = server_or_skip!();
+    let store = open(options(server, &fresh_name()));
+    let session = open_session(&store, 1).await;
+    for n in 0..20 {
+        let () = ask(server, "SCRIPT FLUSH");
+        run(&store, session, message(&n.to_string())).await;
+    }
+    assert_eq!(read(&store, session, FIRST).await.entries.len(), 20);
+}
