@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use steadfast_upstream::{Config, Tls, Upstream};
 use tokio::io::AsyncWriteExt as _;
+use tokio::time::Instant;
 
 use super::front::{CALL, Front, INITIALIZE, STATELESS, STATELESS_HEADERS, play, request};
 use crate::support::{Age, Secure};
