@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 mod bench;
+mod chaos;
 mod conformance;
 mod counts;
 mod failure;
@@ -31,6 +32,9 @@ cargo xtask COMMAND
                                     run clients of other SDKs against our servers, cutting connections
   interop --servers [--direct] [SERVER]...
                                     run servers of other SDKs directly and behind our gateway, and compare
+  chaos [--seed N] [--calls N] [--store redis|redis-cluster] [--short] [--json] [--keep]
+                                    kill, freeze and cut off gateways, their store and servers; check every promise
+  chaos --planted                   do it with bugs that were planted, and see each of them caught
   conformance [RUN]...              run the official MCP conformance suite against our server and client
   help                              show this text
 
@@ -63,6 +67,7 @@ fn dispatch(args: &[&str], out: &mut dyn Write) -> Result<(), Failure> {
         ["counts", options @ ..] => counts::command(&root(), options, out),
         ["interop", "--servers", names @ ..] => interop::servers::command(&root(), names, out),
         ["interop", clients @ ..] => interop::command(&root(), clients, out),
+        ["chaos", options @ ..] => chaos::command(&root(), options, out),
         ["conformance", runs @ ..] => conformance::command(&root(), runs, out),
         [unknown, ..] => {
             Err(Failure::Usage(format!("no command `{unknown}`; `cargo xtask help` lists them")))

@@ -103,6 +103,12 @@ pub(crate) const SUITES: &[Suite] = &[
         steps: &[run(&["cargo", "xtask", "interop", "--servers"])],
     },
     Suite {
+        name: "chaos",
+        why: "every promise holds while gateways, their store and servers are killed, frozen and cut off",
+        needs: &["redis-server", "nginx"],
+        steps: &[run(&["cargo", "xtask", "chaos", "--short"])],
+    },
+    Suite {
         name: "conformance",
         why: "the official MCP conformance suite passes in every version and revision",
         needs: &["node", "npm"],
@@ -134,6 +140,7 @@ pub(crate) const TOOLS: &[Tool] = &[
         probe: &["redis-server", "--version"],
         get: "your package manager, version 7 or later",
     },
+    Tool { name: "nginx", probe: &["nginx", "-v"], get: "your package manager" },
     Tool {
         name: "valgrind",
         probe: &["valgrind", "--version"],

@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ElicitRequestParams,
-    ListToolsResult, LoggingLevel, LoggingMessageNotificationParam, PaginatedRequestParams,
-    ProgressNotificationParam, ServerCapabilities, ServerConfig, SetLevelRequestParams,
+    ListToolsResult, LoggingLevel, LoggingMessageNotification, LoggingMessageNotificationParam,
+    PaginatedRequestParams, ProgressNotificationParam, ServerCapabilities, ServerConfig,
+    SetLevelRequestParams,
 };
 use rmcp::service::{RequestContext, RoleServer};
 use rmcp::{ErrorData, ServerHandler};
 use serde_json::{Value, json};
+use steadfast::Session;
 use steadfast_verify::{Seen, mark};
 
 use super::journal::Journal;
@@ -116,8 +118,10 @@ async fn progress(call: &str, step: u64, context: &Context) {
 
 async fn note(call: &str, context: &Context) {
     let line = LoggingMessageNotificationParam::new(LoggingLevel::Warning, json!(mark(call)));
-    // Nobody may listen.
-    let _ = context.peer.notify_logging_message(line).await;
+    if let Some(session) = context.extensions.get::<Session>() {
+        // The session may have ended.
+        let _ = session.notify(LoggingMessageNotification::new(line).into()).await;
+    }
 }
 
 async fn ask(call: &str, context: &Context) -> Result<String, ErrorData> {

@@ -1,5 +1,7 @@
-//! One replica of the server behind the gateways, on rmcp. It forgets its sessions when it is killed, and writes down
+//! One replica of the server behind the gateways, on the library. It forgets its sessions when it is killed, and writes down
 //! everything that it does before it does it.
+//!
+//! It has to be a server that keeps the protocol when it is cut off: otherwise its faults would be taken for the gateway's.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,9 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use rmcp::transport::StreamableHttpService;
-use rmcp::transport::streamable_http_server::StreamableHttpServerConfig;
-use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use steadfast::Server;
 use tokio::net::TcpListener;
 
 mod handler;
@@ -25,6 +25,7 @@ pub(crate) use tools::Tool;
 
 /// How long whoever comes back is told to wait.
 const RETRY: Duration = Duration::from_millis(100);
+const KEEP_ALIVE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -45,12 +46,12 @@ pub(crate) async fn run(options: Options) -> Result<(), Failure> {
     let journal = Arc::new(Journal::open(&options.journal, clock)?);
     // Sessions of one life are told from those of another.
     let life = format!("{}.{}", options.name, clock.now());
-    let mut sessions = LocalSessionManager::default();
-    sessions.session_config.sse_retry = Some(RETRY);
-    let mut config = StreamableHttpServerConfig::default();
-    config.sse_retry = Some(RETRY);
-    let handler = move || Ok(Handler::new(&life, Arc::clone(&journal)));
-    let service = StreamableHttpService::new(handler, Arc::new(sessions), config);
+    let handler = move || Handler::new(&life, Arc::clone(&journal));
+    let builder = Server::builder(handler).retry(RETRY).keep_alive(KEEP_ALIVE);
+    let server = builder
+        .start()
+        .await
+        .map_err(|error| Failure::NotStarted { what: options.name.clone(), why: error.to_string() })?;
     let listener = TcpListener::bind(options.listen).await?;
-    Ok(axum::serve(listener, axum::Router::new().route_service("/mcp", service)).await?)
+    Ok(axum::serve(listener, server.router("/mcp")).await?)
 }

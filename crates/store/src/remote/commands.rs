@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use steadfast_session::command::Sweep;
 use steadfast_session::{Changes, Command, Lifecycle, NodeId, Outcome, SessionId, Time};
+use steadfast_wire::planted;
 
 use super::backing::{Answer, Backing, Committed, Listed, Loaded, Next, Presence, Snapshot, Stamp, Write};
 use super::job::{Done, Order};
@@ -67,6 +68,9 @@ impl<B: Backing> Worker<B> {
         for tries in 0..TRIES {
             // Whatever happens from here on, the slot is out of the cache until it is known to be right.
             let applied = self.apply(&mut slot, orders);
+            if planted("deliver-before-commit") {
+                applied.changes.iter().for_each(|one| self.outlet.publish(slot.session.facts(), one));
+            }
             match self.commit(id, &slot, &applied).await? {
                 Verdict::Done => {
                     let outcomes = self.finish(id, &mut slot, applied).await;
