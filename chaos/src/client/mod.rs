@@ -91,8 +91,19 @@ async fn listen(session: Arc<Session>) {
     while !session.is_over() {
         match session.listen(&subject, last.as_deref()).await {
             Listening::Stream(mut reader) => {
-                while let Next::Event(event) = reader.next().await {
-                    last = event.id.or(last);
+                let mut is_silent = true;
+                let end = loop {
+                    match reader.next().await {
+                        Next::Event(event) => {
+                            is_silent &= event.data.is_empty();
+                            last = event.id.or(last);
+                        }
+                        end => break end,
+                    }
+                };
+                // Another listener of this session reads that stream now, and shall have it.
+                if is_silent && matches!(end, Next::Ended) {
+                    last = None;
                 }
             }
             Listening::NotNow => {}
