@@ -22,7 +22,10 @@ pub(crate) fn check(digest: &Digest<'_>, _bounds: &Bounds, verdict: &mut Verdict
         let is_over = |call: &str| {
             digest.calls.get(call).is_some_and(|call| !call.answers.is_empty() || call.cancelled)
         };
-        let ended = digest.sessions.get(refusal.session).is_some_and(|session| session.deleted.is_some());
+        let ended = digest
+            .sessions
+            .get(refusal.session)
+            .is_some_and(|session| session.deleted.is_some_and(|deleted| deleted <= refusal.at));
         // A session that is not there any more is another promise's business.
         let excused = ended || refusal.status == 404 || refusal.of.is_some_and(is_over);
         verdict.check(excused, || {
@@ -65,6 +68,11 @@ mod tests {
             "replay",
             &read.clone().and(Seen::Deleted { session: "s".into() }).and(refused(None, 400)),
             &[],
+        );
+        check(
+            "replay",
+            &read.clone().and(refused(None, 400)).and(Seen::Deleted { session: "s".into() }),
+            &["s"],
         );
         check("replay", &read.result(1, 7, 2, 1, "a", "").and(refused(Some("a"), 400)), &[]);
     }

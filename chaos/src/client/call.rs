@@ -18,7 +18,7 @@ use crate::server::Tool;
 /// How often a request that was refused is made again.
 const ATTEMPTS: usize = 6;
 /// How long the end of a stream is waited for after the answer.
-const FAREWELL: Duration = Duration::from_secs(20);
+const FAREWELL: Duration = Duration::from_secs(10);
 /// The longest wait that a server may ask for.
 const LONGEST_RETRY: Duration = Duration::from_secs(2);
 
