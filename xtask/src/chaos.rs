@@ -15,7 +15,7 @@ const PROGRAM: &str = "steadfast-chaos";
 /// Seeds that a person can type.
 const SEEDS: u64 = 1_000_000;
 /// What a short run is: for CI.
-const SHORT: [&str; 4] = ["--calls", "2400", "--seconds", "50"];
+const SHORT: [&str; 4] = ["--calls", "2000", "--seconds", "40"];
 /// What a planted bug gets.
 const PLANTED_RUN: [&str; 2] = ["--seconds", "30"];
 const PLANTED_CALLS: u64 = 1200;
@@ -208,7 +208,7 @@ mod tests {
         let parsed =
             Options::parse(&["--seed", "7", "--short", "--store", "redis-cluster", "--json"]).unwrap();
         assert_eq!(parsed.seed, Some(7));
-        assert_eq!(parsed.rest, ["--calls", "2400", "--seconds", "50", "--store", "redis-cluster", "--json"]);
+        assert_eq!(parsed.rest, ["--calls", "2000", "--seconds", "40", "--store", "redis-cluster", "--json"]);
         assert!(Options::parse(&["--planted"]).unwrap().planted);
         for wrong in [&["--seed", "x"][..], &["--fast"], &["--calls"]] {
             assert!(matches!(Options::parse(wrong), Err(Failure::Usage(_))), "{wrong:?}");
