@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use steadfast_session::command::{Append, AppendOutcome, Begin, Begun, Duplicates, Finish, Finished, Target};
+use steadfast_session::command::{Append, AppendOutcome, Begin, Begun, Finish, Finished, Target};
 use steadfast_session::{
     CallNo, Class, Command, Facts, NodeId, Outcome, Principal, Rules, SessionId, Step, Time,
 };
@@ -143,21 +143,12 @@ fn begins() -> Vec<Command> {
 }
 
 fn begin_one(number: u64) -> Command {
-    Begin {
-        ids: vec![RequestId::Number(number.cast_signed())],
-        owner: NodeId(1),
-        attempt: number,
-        again: false,
-        duplicates: Duplicates::Reject,
-        answer_only: false,
-        delivered: Vec::new(),
-    }
-    .into_command()
+    Begin::here(NodeId(1), number, vec![RequestId::Number(number.cast_signed())]).into_command()
 }
 
 fn append_one(_: u64) -> Command {
     let payload = Bytes::from_static(ANSWER);
-    Append { target: Target::Call(CallNo(0)), class: Class::Chatter, payload }.into_command()
+    Append { target: Target::Call(CallNo(0)), class: Class::Chatter, payload, fence: None }.into_command()
 }
 
 fn finish_one(number: u64) -> Command {

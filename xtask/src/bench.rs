@@ -21,6 +21,7 @@ const BENCHES: &[(&str, &str)] = &[
         "gateway",
         "requests per second and latency in front of a fast server, against nginx and the proxies of others",
     ),
+    ("nodes", "what gateways that share a database cost, against one that keeps its sessions in memory"),
     ("streams", "memory of an attached idle stream in front of a server, sockets included"),
     ("asks", "asks per second of one session, 1,000 of them at once, against rmcp's own HTTP service"),
     ("idle", "resident memory of an idle session on memory and SQLite, against rmcp's own"),
@@ -47,7 +48,7 @@ pub(crate) fn run(root: &Path, name: &str, args: &[&str], out: &mut dyn Write) -
     build.args(["build", "--release", "--locked", "--package", "steadfast-bench"]).current_dir(root);
     let target = crate::target()?;
     let mut bench = Command::new(target.join("release").join("steadfast-bench"));
-    if name == "gateway" || name == "streams" {
+    if matches!(name, "gateway" | "nodes" | "streams") {
         build.args(["--package", "steadfast-gateway"]);
     }
     if name == "gateway" {

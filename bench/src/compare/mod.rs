@@ -5,6 +5,7 @@ mod gateway;
 mod idle;
 mod library;
 mod measure;
+mod nodes;
 mod peer;
 mod replay;
 mod report;
@@ -20,6 +21,8 @@ pub(crate) enum Comparison {
     Library(library::Library),
     /// Requests/s through what stands before a server.
     Gateway(gateway::Gateway),
+    /// What it costs to share sessions: gateways on a database, against one that keeps its sessions in memory.
+    Nodes(nodes::Nodes),
     /// Memory of an attached idle stream in front of a server.
     Streams(streams::Streams),
     /// Asks per second of one handler that asks its client very much at once.
@@ -34,6 +37,7 @@ pub(crate) fn run(comparison: &Comparison) -> Result<(), Error> {
     match comparison {
         Comparison::Library(options) => library::run(options),
         Comparison::Gateway(options) => gateway::run(options),
+        Comparison::Nodes(options) => nodes::run(options),
         Comparison::Streams(options) => streams::run(options),
         Comparison::Asks(options) => asks::run(options),
         Comparison::Idle(options) => idle::run(options),

@@ -64,7 +64,7 @@ impl Response {
         self.status
     }
 
-    pub(super) fn body(&self) -> &[u8] {
+    pub(crate) fn body(&self) -> &[u8] {
         &self.body
     }
 

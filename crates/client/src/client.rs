@@ -1,7 +1,6 @@
 //! The client: what its owner holds.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -71,7 +70,8 @@ impl Client {
             closing: CancellationToken::new(),
             progress: Progress::default(),
             answered: Notify::new(),
-            holds_standalone: AtomicBool::new(false),
+            deaf: CancellationToken::new(),
+            standalone: Mutex::default(),
             owner: Arc::new(owner),
             link,
             mode,
@@ -87,9 +87,30 @@ impl Client {
     pub fn hold_standalone(&self) {
         let shared = &self.life.shared;
         let has_session = matches!(shared.mode, Mode::Session(_));
-        if has_session && !shared.holds_standalone.swap(true, Ordering::Relaxed) {
-            tokio::spawn(legacy::hold_standalone(Arc::clone(shared)));
+        let mut standalone = shared.standalone.lock().unwrap_or_else(PoisonError::into_inner);
+        if has_session && standalone.is_none() {
+            let released = standalone.insert(CancellationToken::new()).clone();
+            let shared = Arc::clone(shared);
+            tokio::spawn(async move {
+                tokio::select! {
+                    () = released.cancelled() => {}
+                    () = legacy::hold_standalone(shared) => {}
+                }
+            });
         }
+    }
+
+    /// Does not hold it any more, if it did.
+    pub fn release_standalone(&self) {
+        let mut standalone = self.life.shared.standalone.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(held) = standalone.take() {
+            held.cancel();
+        }
+    }
+
+    /// Lets go of the standalone stream at once, and for good: somebody else listens. Calls are not concerned.
+    pub fn leave_standalone(&self) {
+        self.life.shared.deaf.cancel();
     }
 
     /// Begins a call. `params` is the JSON text of an object.

@@ -50,6 +50,9 @@ pub enum Error {
     #[error("the outcome is unknown: {why}")]
     OutcomeUnknown { why: String },
 
+    /// The server: it has not proven who it is. Nothing was sent, and trying again does not help.
+    #[error("the server is not trusted: {0}")]
+    Untrusted(String),
     /// The server: it answered with an HTTP error that is no answer to the call.
     #[error("the server refused with status {status}: {}", quote(.body))]
     Refused {
@@ -121,7 +124,8 @@ impl Error {
             Self::Connect(_) | Self::Broken(_) | Self::Timeout(_) | Self::OutcomeUnknown { .. } => {
                 Blame::Network
             }
-            Self::Refused { .. }
+            Self::Untrusted(_)
+            | Self::Refused { .. }
             | Self::SessionLost
             | Self::BadAnswer(_)
             | Self::NoCommonRevision { .. }
@@ -140,6 +144,7 @@ impl Error {
             | Self::TooManyCalls { .. }
             | Self::Unmirrorable { .. }
             | Self::Connect(_)
+            | Self::Untrusted(_)
             | Self::SessionLost
             | Self::NoCommonRevision { .. }
             | Self::OldTransport

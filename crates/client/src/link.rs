@@ -1,5 +1,6 @@
 //! One server's address, who we are to it, and how long its answers may take.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -103,7 +104,7 @@ impl Link {
             };
             Ok((headers, reply))
         };
-        bounded(answered, self.timeouts.control).await
+        bounded(answered, Some(self.timeouts.control)).await
     }
 
     /// The messages in a body or an event.
@@ -133,7 +134,9 @@ impl Link {
 
     /// Sends a call and gives the head of its answer.
     pub(crate) async fn call(&self, headers: HeaderMap, body: Bytes) -> Result<Response<Body>, Error> {
-        self.post(headers, body, self.timeouts.head).await
+        // A call has a timer already: another that cannot come first is none.
+        let Timeouts { head, call, .. } = self.timeouts;
+        bounded(self.post(headers, body), (head < call).then_some(head)).await
     }
 
     /// Sends what is no call and waits for all of the answer, unless that is a stream.
@@ -143,32 +146,27 @@ impl Link {
         body: Bytes,
     ) -> Result<(HeaderMap, Incoming), Error> {
         let answered = async {
-            let response = self.post(headers, body, self.timeouts.control).await?;
+            let response = self.post(headers, body).await?;
             let headers = response.headers().clone();
             Ok((headers, Incoming::read(response, &self.limits).await?))
         };
-        bounded(answered, self.timeouts.control).await
+        bounded(answered, Some(self.timeouts.control)).await
     }
 
     /// Opens or resumes a stream.
     pub(crate) async fn get(&self, mut headers: HeaderMap) -> Result<Response<Body>, Error> {
         headers.insert(ACCEPT, HeaderValue::from_static(headers::EVENT_STREAM));
-        bounded(self.send(Method::GET, headers, Bytes::new()), self.timeouts.control).await
+        bounded(self.send(Method::GET, headers, Bytes::new()), Some(self.timeouts.control)).await
     }
 
     pub(crate) async fn delete(&self, headers: HeaderMap) -> Result<Response<Body>, Error> {
-        bounded(self.send(Method::DELETE, headers, Bytes::new()), self.timeouts.control).await
+        bounded(self.send(Method::DELETE, headers, Bytes::new()), Some(self.timeouts.control)).await
     }
 
-    async fn post(
-        &self,
-        mut headers: HeaderMap,
-        body: Bytes,
-        wait: Duration,
-    ) -> Result<Response<Body>, Error> {
+    async fn post(&self, mut headers: HeaderMap, body: Bytes) -> Result<Response<Body>, Error> {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(headers::JSON));
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
-        bounded(self.send(Method::POST, headers, body), wait).await
+        self.send(Method::POST, headers, body).await
     }
 
     /// What the owner wants on every request, and what this one has.
@@ -189,6 +187,7 @@ impl Link {
         *request.headers_mut() = self.with_own(headers);
         self.transport.send(request).await.map_err(|error| match error {
             SendError::Connect(why) => Error::Connect(why),
+            SendError::Untrusted(why) => Error::Untrusted(why),
             SendError::Broken(why) => Error::Broken(why),
         })
     }
@@ -202,6 +201,13 @@ pub(crate) fn no_answer() -> Error {
     Error::BadAnswer("it answers another request".to_owned())
 }
 
-async fn bounded<T>(work: impl Future<Output = Result<T, Error>>, wait: Duration) -> Result<T, Error> {
-    tokio::time::timeout(wait, work).await.unwrap_or(Err(Error::Timeout(Wait::Head)))
+async fn bounded<T>(
+    work: impl Future<Output = Result<T, Error>>,
+    wait: Option<Duration>,
+) -> Result<T, Error> {
+    let work = pin!(work);
+    match wait {
+        Some(wait) => tokio::time::timeout(wait, work).await.unwrap_or(Err(Error::Timeout(Wait::Head))),
+        None => work.await,
+    }
 }

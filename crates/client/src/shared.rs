@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use steadfast_wire::{RequestId, Revision};
@@ -25,8 +24,10 @@ pub(crate) struct Shared {
     pub(crate) calls: Arc<Semaphore>,
     /// Ends everything that runs.
     pub(crate) closing: CancellationToken,
-    /// Somebody holds the standalone stream.
-    pub(crate) holds_standalone: AtomicBool,
+    /// Ends the holding of the standalone stream, while somebody holds it.
+    pub(crate) standalone: Mutex<Option<CancellationToken>>,
+    /// Ends the standalone stream, and nobody opens it again.
+    pub(crate) deaf: CancellationToken,
     pub(crate) progress: Progress,
     /// Told whenever the server has answered a call: it is there.
     pub(crate) answered: Notify,

@@ -1,8 +1,8 @@
 //! How requests reach a server: the only place that knows sockets.
 
-use std::convert::Infallible;
+use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1::Builder;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::connect::dns::Name;
+use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
 use tower_service::Service;
 
 use crate::config::{Limits, Timeouts};
@@ -44,12 +44,16 @@ impl<T: Transport + ?Sized> Transport for Arc<T> {
     }
 }
 
-/// Why there is no answer. The network is to blame.
+/// Why there is no answer. The network is to blame, unless it says otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// Nothing was sent.
     #[error("{0}")]
     Connect(String),
+    /// Nothing was sent, because the server has not proven who it is: its operator is to blame, or ours. Trying again does not
+    /// help.
+    #[error("{0}")]
+    Untrusted(String),
     /// Something may have been sent.
     #[error("{0}")]
     Broken(String),
@@ -85,7 +89,7 @@ where
     fn connect(&self, uri: Uri) -> Boxed<'static, Result<Self::Io, SendError>> {
         let mut connector = self.clone();
         Box::pin(async move {
-            let failed = |error: S::Error| SendError::Connect(chain(&*error.into()));
+            let failed = |error: S::Error| not_connected(&*error.into());
             std::future::poll_fn(|context| connector.poll_ready(context)).await.map_err(failed)?;
             connector.call(uri).await.map_err(failed)
         })
@@ -99,29 +103,49 @@ impl Http<HttpConnector> {
     }
 }
 
-impl Http<HttpConnector<Pinned>> {
-    /// Plain TCP to this very address, whatever the host of a request resolves to. Its name is still sent as `Host`.
-    pub fn pinned(address: SocketAddr, timeouts: &Timeouts, limits: &Limits) -> Self {
-        let connector = HttpConnector::new_with_resolver(Pinned(address));
+impl Http<HttpConnector<Anchor>> {
+    /// Plain TCP to where the anchor says, whatever the host of a request resolves to. Its name is still sent as `Host`.
+    pub fn anchored(anchor: &Anchor, timeouts: &Timeouts, limits: &Limits) -> Self {
+        let connector = HttpConnector::new_with_resolver(anchor.clone());
         Self::over(set_up(connector, timeouts.connect), limits)
     }
 }
 
-/// Resolves every name to one address.
-#[derive(Clone, Copy, Debug)]
-pub struct Pinned(SocketAddr);
+/// Says where connections go: to one address, or to wherever their host resolves to. It can be moved while it is in use;
+/// connections that are open stay where they are. Clones are the same anchor.
+#[derive(Clone, Debug, Default)]
+pub struct Anchor(Arc<RwLock<Option<SocketAddr>>>);
 
-impl Service<Name> for Pinned {
-    type Response = std::iter::Once<SocketAddr>;
-    type Error = Infallible;
-    type Future = std::future::Ready<Result<Self::Response, Infallible>>;
+impl Anchor {
+    /// `None`: wherever the host resolves to.
+    pub fn new(address: Option<SocketAddr>) -> Self {
+        Self(Arc::new(RwLock::new(address)))
+    }
 
-    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+    pub fn move_to(&self, address: Option<SocketAddr>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = address;
+    }
+
+    pub fn address(&self) -> Option<SocketAddr> {
+        *self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Service<Name> for Anchor {
+    type Response = std::vec::IntoIter<SocketAddr>;
+    type Error = io::Error;
+    type Future = Boxed<'static, io::Result<Self::Response>>;
+
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, _name: Name) -> Self::Future {
-        std::future::ready(Ok(std::iter::once(self.0)))
+    fn call(&mut self, name: Name) -> Self::Future {
+        if let Some(address) = self.address() {
+            return Box::pin(std::future::ready(Ok(vec![address].into_iter())));
+        }
+        let found = GaiResolver::new().call(name);
+        Box::pin(async move { Ok(found.await?.collect::<Vec<_>>().into_iter()) })
     }
 }
 
@@ -132,11 +156,11 @@ impl<C: Connector> Http<C> {
         Self { connector, settings, pool: Arc::default() }
     }
 
-    async fn line(&self, uri: Uri, host: String) -> Result<Line<C::Io>, SendError> {
+    async fn connect(&self, uri: Uri, host: String) -> Result<Box<Line<C::Io>>, SendError> {
         let io = self.connector.connect(uri).await?;
         let (sender, connection) =
             self.settings.handshake(io).await.map_err(|error| SendError::Connect(chain(&error)))?;
-        Ok(Line::new(host, sender, connection))
+        Ok(Box::new(Line::new(host, sender, connection)))
     }
 
     async fn exchange(&self, request: Request<Bytes>) -> Result<Response<Body>, SendError> {
@@ -144,19 +168,22 @@ impl<C: Connector> Http<C> {
         let (host, mut request) = to_origin(request)?;
         // The server may close a connection just when it is wanted again. Each of those that wait is tried once at most, and
         // the last attempt is on a new one.
-        while let Some(line) = self.pool.take(&host) {
+        loop {
+            let kept = self.pool.take(&host);
+            let is_new = kept.is_none();
+            let line = match kept {
+                Some(line) => line,
+                None => Box::pin(self.connect(uri.clone(), host.clone())).await?,
+            };
             match line.exchange(request, &self.pool).await {
                 Ok(answer) => return Ok(answer.map(|body| body.boxed_unsync())),
+                Err(Failed::NotSent(_)) if is_new => {
+                    let why = "the server closed the connection at once".to_owned();
+                    return Err(SendError::Connect(why));
+                }
                 Err(Failed::NotSent(again)) => request = *again,
                 Err(Failed::Broken(error)) => return Err(SendError::Broken(chain(&error))),
             }
-        }
-        match self.line(uri, host).await?.exchange(request, &self.pool).await {
-            Ok(answer) => Ok(answer.map(|body| body.boxed_unsync())),
-            Err(Failed::NotSent(_)) => {
-                Err(SendError::Connect("the server closed the connection at once".to_owned()))
-            }
-            Err(Failed::Broken(error)) => Err(SendError::Broken(chain(&error))),
         }
     }
 }
@@ -192,6 +219,15 @@ fn set_up<R>(mut connector: HttpConnector<R>, timeout: Duration) -> HttpConnecto
     connector.set_connect_timeout(Some(timeout));
     connector.set_nodelay(true);
     connector
+}
+
+/// Why there is no connection: nobody is there, or it is not who it should be.
+fn not_connected(error: &(dyn std::error::Error + 'static)) -> SendError {
+    #[cfg(feature = "tls")]
+    if tls::is_distrust(error) {
+        return SendError::Untrusted(chain(error));
+    }
+    SendError::Connect(chain(error))
 }
 
 /// An error with its causes: hyper's own text says only on which floor it happened.

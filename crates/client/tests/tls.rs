@@ -13,7 +13,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use rustls::RootCertStore;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::WebPkiClientVerifier;
-use steadfast_client::transport::{Http, Identity, SendError, Tls, TlsError, TlsFiles, Transport};
+use steadfast_client::transport::{Anchor, Http, Identity, SendError, Tls, TlsError, TlsFiles, Transport};
 use steadfast_client::{Bytes, Limits, Timeouts};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -132,13 +132,21 @@ async fn get(transport: &dyn Transport, url: &str) -> Result<String, SendError> 
 }
 
 fn pinned(address: SocketAddr, tls: &Tls) -> impl Transport {
-    Http::pinned_and_secured(address, tls, &timeouts(), &Limits::default())
+    Http::anchored_and_secured(&Anchor::new(Some(address)), tls, &timeouts(), &Limits::default())
 }
 
 /// No connection, and a reason that an operator can do something with.
 async fn refused(transport: &dyn Transport, url: &str, why: &str) {
     match get(transport, url).await {
         Err(SendError::Connect(text)) => assert!(text.contains(why), "{why}: {text}"),
+        other => panic!("{why}: {other:?}"),
+    }
+}
+
+/// The same of a server that is there and is not believed, so that nobody waits for it.
+async fn distrusted(transport: &dyn Transport, url: &str, why: &str) {
+    match get(transport, url).await {
+        Err(SendError::Untrusted(text)) => assert!(text.contains(why), "{why}: {text}"),
         other => panic!("{why}: {other:?}"),
     }
 }
@@ -165,13 +173,13 @@ async fn a_server_that_does_not_is_not() {
     let address = serve(authority.acceptor("mcp.example.test", Age::InTime, Clients::Any)).await;
     let url = format!("https://mcp.example.test:{}/", address.port());
     // An authority of the same name is another all the same.
-    refused(&pinned(address, &other.tls()), &url, "invalid peer certificate: BadSignature").await;
-    refused(&pinned(address, &Tls::public()), &url, "UnknownIssuer").await;
+    distrusted(&pinned(address, &other.tls()), &url, "invalid peer certificate: BadSignature").await;
+    distrusted(&pinned(address, &Tls::public()), &url, "UnknownIssuer").await;
     let elsewhere = format!("https://evil.example.test:{}/", address.port());
-    refused(&pinned(address, &authority.tls()), &elsewhere, "not valid for name").await;
+    distrusted(&pinned(address, &authority.tls()), &elsewhere, "not valid for name").await;
     let address = serve(authority.acceptor("mcp.example.test", Age::Over, Clients::Any)).await;
     let url = format!("https://mcp.example.test:{}/", address.port());
-    refused(&pinned(address, &authority.tls()), &url, "expired").await;
+    distrusted(&pinned(address, &authority.tls()), &url, "expired").await;
 }
 
 #[tokio::test]

@@ -5,7 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use steadfast_session::Facts;
+use steadfast_session::command::Fence;
+use steadfast_session::{Facts, NodeId};
 use steadfast_wire::rpc::ErrorObject;
 use steadfast_wire::{RequestId, Revision};
 
@@ -24,6 +25,38 @@ pub struct Incoming {
     pub params: Option<Bytes>,
     /// The HTTP request that carried it, without its body.
     pub http: Arc<http::request::Parts>,
+}
+
+/// Where a call is run, and under what conditions. Most are run where they come to, and nothing more is to be said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Route {
+    /// Another node has to run it.
+    pub at: Option<NodeId>,
+    /// Done twice it does no more than done once. If the node that runs it dies, another one does it again, without the HTTP
+    /// request that carried it.
+    pub again: bool,
+    /// Nothing is begun if this lease is somebody else's by then.
+    pub fence: Option<Fence>,
+}
+
+/// A [`Route`], now or later.
+pub enum Routing {
+    Now(Route),
+    Later(BoxFuture<Route>),
+}
+
+impl std::fmt::Debug for Routing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Now(route) => f.debug_tuple("Now").field(route).finish(),
+            Self::Later(_) => f.write_str("Later"),
+        }
+    }
+}
+
+impl Routing {
+    /// Here, and once.
+    pub const HERE: Self = Self::Now(Route { at: None, again: false, fence: None });
 }
 
 /// A backend's answer to `initialize`.
@@ -83,6 +116,19 @@ pub trait Backend: Send + Sync + 'static {
     /// This process serves a session that another one opened, and has never seen it before. The request that names it waits.
     fn restored(&self, session: SessionHandle) -> BoxFuture<()>;
 
+    /// Says where a call is to be run. Asked only if processes share the store, and never for a call that is given to this
+    /// node by another.
+    fn route(&self, session: &SessionHandle, request: &Incoming) -> Routing;
+
+    /// The route that it gave for a call of this session is not right any more. It is asked again.
+    fn misrouted(&self, facts: &Arc<Facts>);
+
+    /// Connections to these sessions are held here. Said from time to time, if processes share the store.
+    fn attended(&self, sessions: Vec<SessionHandle>) -> BoxFuture<()>;
+
+    /// This node is going: it takes no more requests, but for calls that others have given to it, and finishes what it has.
+    fn leaving(&self) -> BoxFuture<()>;
+
     /// Answers a call with the JSON text of its result.
     fn call(&self, call: CallHandle, request: Incoming) -> BoxFuture<Result<Bytes, ErrorObject>>;
 
@@ -92,8 +138,9 @@ pub trait Backend: Send + Sync + 'static {
     /// Takes a notification.
     fn notify(&self, session: SessionHandle, notification: Incoming) -> BoxFuture<()>;
 
-    /// A session has ended. Its calls have been cancelled.
-    fn closed(&self, facts: &Arc<Facts>);
+    /// A session has ended. Its calls have been cancelled, and what is left of it can be read for a while. It may be told more
+    /// than once, and of sessions that this process had nothing to do with.
+    fn closed(&self, session: &SessionHandle);
 }
 
 /// The JSON text of a response.

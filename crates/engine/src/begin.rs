@@ -3,15 +3,18 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use steadfast_session::command::{Begin, Begun};
-use steadfast_session::{CallNo, StreamNo};
+use steadfast_session::command::{Begin, Begun, Fence};
+use steadfast_session::{CallNo, NodeId, Request, StreamNo};
 use steadfast_store::{StoreError, StoreExt};
 use steadfast_wire::RequestId;
 use tokio_util::sync::CancellationToken;
 
-use crate::calls::{BegunCall, CallHandle};
+use crate::backend::{Incoming, Route, Routing};
+use crate::calls::{BegunCall, CallHandle, catch_panic};
 use crate::cursor::Cursor;
 use crate::engine::{Engine, Posted};
+use crate::errands;
+use crate::handle::SessionHandle;
 use crate::live::{LiveSession, Running};
 use crate::reconcile::not_started;
 use crate::refusal::Refusal;
@@ -20,18 +23,53 @@ use crate::tail::Tail;
 /// How often a command whose outcome is unknown is sent again before the client is told to.
 const BEGIN_ATTEMPTS: usize = 3;
 
+/// How often the backend is asked where to run calls, if it turns out to have been wrong.
+const ROUTES: usize = 3;
+
+/// Who runs the calls of a POST, and what is kept of them.
+#[derive(Clone, Debug, Default)]
+struct Plan {
+    owner: Option<NodeId>,
+    requests: Vec<Option<Request>>,
+    fence: Option<Fence>,
+}
+
 impl Engine {
-    /// Takes the calls of one POST: all or none.
+    /// Takes the calls of one POST: all or none. `requests` are what they ask for, as far as that is known here.
     pub async fn begin(
         &self,
         session: &Arc<LiveSession>,
         ids: Vec<RequestId>,
+        requests: &[Incoming],
         answer_only: bool,
     ) -> Result<Posted, Refusal> {
         let entered = self.admission.enter()?;
+        if !self.shares_its_store() {
+            return self.begin_as(session, ids, Plan::default(), answer_only, entered).await;
+        }
+        let entered = Arc::new(entered);
+        for _ in 0..ROUTES {
+            let plan = self.plan(session, requests).await;
+            let begun = self.begin_as(session, ids.clone(), plan, answer_only, Arc::clone(&entered)).await;
+            match begun {
+                Err(Refusal::Fenced) => self.backend().misrouted(session.facts()),
+                begun => return begun,
+            }
+        }
+        Err(Refusal::Fenced)
+    }
+
+    async fn begin_as(
+        &self,
+        session: &Arc<LiveSession>,
+        ids: Vec<RequestId>,
+        plan: Plan,
+        answer_only: bool,
+        entered: impl Send + 'static,
+    ) -> Result<Posted, Refusal> {
         let (engine, session) = (self.arc(), Arc::clone(session));
         self.to_the_end(async move {
-            let posted = engine.begin_now(&session, ids, answer_only).await;
+            let posted = engine.begin_now(&session, ids, plan, answer_only).await;
             // What has begun counts for itself.
             drop(entered);
             posted
@@ -39,22 +77,53 @@ impl Engine {
         .await
     }
 
+    async fn plan(&self, session: &Arc<LiveSession>, requests: &[Incoming]) -> Plan {
+        let handle = self.handle(session);
+        let mut routes = Vec::with_capacity(requests.len());
+        for request in requests {
+            // If the backend panics, its call will show what is the matter.
+            let route = catch_panic(self.route(&handle, request)).await;
+            routes.push(route.unwrap_or_default());
+        }
+        // All calls of a session that have to be run by one node have to be run by the same.
+        let owner = routes.iter().find_map(|route| route.at).filter(|node| *node != self.node());
+        let fence = routes.iter().find_map(|route| route.fence.clone());
+        let keep = |(route, request): (Route, &Incoming)| {
+            let kept = || Request { text: errands::text_of(request), again: route.again };
+            (route.again || owner.is_some()).then(kept)
+        };
+        Plan { owner, fence, requests: routes.into_iter().zip(requests).map(keep).collect() }
+    }
+
+    /// Where the backend wants a request to go.
+    pub(crate) async fn route(&self, session: &SessionHandle, request: &Incoming) -> Route {
+        match self.backend().route(session, request) {
+            Routing::Now(route) => route,
+            Routing::Later(route) => route.await,
+        }
+    }
+
     async fn begin_now(
         &self,
         session: &Arc<LiveSession>,
         ids: Vec<RequestId>,
+        plan: Plan,
         answer_only: bool,
     ) -> Result<Posted, Refusal> {
         let delivered = session.beginning();
-        let begun = self.begin_in_store(session, ids.clone(), answer_only, delivered.clone()).await;
+        let is_ours = plan.owner.is_none();
+        let again: Vec<bool> =
+            plan.requests.iter().map(|kept| kept.as_ref().is_some_and(|kept| kept.again)).collect();
+        let begun = self.begin_in_store(session, ids.clone(), plan, answer_only, delivered.clone()).await;
         let (stream, first, connection) = match begun {
             Ok(Begun::Begun { stream, first, connection }) => (stream, first, connection),
             other => {
-                let heard = other.is_ok();
+                let heard = !matches!(other, Err(_) | Ok(Begun::Fenced));
                 session.not_begun(if heard { Vec::new() } else { delivered });
                 return Err(match other {
                     Ok(Begun::Duplicate(id)) => Refusal::Duplicate(id),
                     Ok(Begun::OverLimit(limit)) => Refusal::OverLimit(limit),
+                    Ok(Begun::Fenced) => Refusal::Fenced,
                     Ok(_) => self.lost(session),
                     Err(error) => error.into(),
                 });
@@ -63,13 +132,13 @@ impl Engine {
         let tail = Arc::new(Tail::of_new_stream(connection, self.options().tail_bytes));
         let deadline = self.now().plus(self.options().call_deadline);
         let resumable = !answer_only && session.facts().revision.primes_streams();
-        let calls: Vec<_> = (first.0..)
-            .map(CallNo)
-            .zip(ids)
-            .map(|(no, id)| {
-                (no, Running { id, stream, deadline, resumable, cancel: CancellationToken::new() })
-            })
-            .collect();
+        let running = |(i, id): (usize, RequestId)| {
+            let again = again.get(i).copied().unwrap_or_default();
+            let cancel = CancellationToken::new();
+            (CallNo(first.0 + i as u64), Running { id, stream, deadline, resumable, again, cancel })
+        };
+        // Those of another node are its own affair.
+        let calls: Vec<_> = ids.into_iter().enumerate().filter(|_| is_ours).map(running).collect();
         session.begun(stream, connection, &tail, &calls);
         let calls = calls
             .into_iter()
@@ -84,18 +153,22 @@ impl Engine {
         &self,
         session: &Arc<LiveSession>,
         ids: Vec<RequestId>,
+        plan: Plan,
         answer_only: bool,
         delivered: Vec<StreamNo>,
     ) -> Result<Begun, StoreError> {
-        let attempt = self.attempts.fetch_add(1, Ordering::Relaxed);
+        let (node, attempt) = (self.node(), self.attempts.fetch_add(1, Ordering::Relaxed));
         let mut begin = Begin {
             ids,
-            owner: self.node(),
+            node,
+            owner: plan.owner.unwrap_or(node),
+            requests: plan.requests,
             attempt,
             again: false,
             duplicates: self.options().duplicates,
             answer_only,
             delivered,
+            fence: plan.fence,
         };
         for _ in 0..BEGIN_ATTEMPTS {
             match self.store().run(session.id(), begin.clone(), self.now()).await {

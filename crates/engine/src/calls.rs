@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use steadfast_session::command::{Append, AppendOutcome, Finish, Finished, Target};
+use steadfast_session::command::{Append, AppendOutcome, Fence, Finish, Finished, Target};
 use steadfast_session::{CallNo, Class, Step};
 use steadfast_store::{StoreError, StoreExt};
 use steadfast_wire::rpc::ErrorObject;
@@ -20,6 +20,7 @@ use crate::admission::{Count, Counted};
 use crate::asks::AskHandle;
 use crate::backend::{Incoming, response};
 use crate::engine::Engine;
+use crate::errands::is_mail;
 use crate::handle::SessionHandle;
 use crate::live::{LiveSession, Running};
 use crate::reconcile::not_started;
@@ -74,7 +75,7 @@ impl CallHandle {
         class: Class,
         payload: Bytes,
     ) -> impl Future<Output = Result<(), Refusal>> + Send + 'static + use<> {
-        self.engine.append(&self.session, Target::Call(self.no), class, payload)
+        self.engine.append(&self.session, Target::Call(self.no), class, payload, None)
     }
 
     pub(crate) async fn finish(&self, payload: Bytes) {
@@ -85,7 +86,7 @@ impl CallHandle {
     /// `"method"` on. If there is room, the request is on its way when this returns and keeps its place among the
     /// messages of the call.
     pub fn ask(&self, rest: Bytes) -> AskHandle {
-        self.engine.ask(&self.session, Target::Call(self.no), rest)
+        self.engine.ask(&self.session, Target::Call(self.no), rest, None)
     }
 
     /// Ends the connection that reads this call's stream; its client comes back for the rest. `false` if it could not:
@@ -180,6 +181,24 @@ impl Engine {
         })
         .await;
         rest
+    }
+
+    /// Runs a call that did not come here, in the task of whoever calls this.
+    pub(crate) async fn run_taken(&self, call: BegunCall, request: Incoming) {
+        let Some((call, counted)) = call.take() else { return };
+        if call.running.cancel.is_cancelled() {
+            return;
+        }
+        if is_mail(&call.running.id, &request.method) {
+            let session = call.session();
+            // A notification has no answer to carry the error; a panic has been logged.
+            let _ = catch_panic(async { self.backend().notify(session, request).await }).await;
+            let payload = response(&call.running.id, &Ok(Bytes::from_static(b"{}")));
+            self.finish(&call.session, call.no, payload).await;
+            drop(counted);
+        } else {
+            self.arc().run_to_end(call, request, counted).await;
+        }
     }
 
     async fn run_to_end(self: Arc<Self>, call: CallHandle, request: Incoming, counted: Counted) {
@@ -292,14 +311,16 @@ impl Engine {
         target: Target,
         class: Class,
         payload: Bytes,
+        fence: Option<Fence>,
     ) -> impl Future<Output = Result<(), Refusal>> + Send + 'static + use<> {
-        let reply =
-            self.store().apply(session.id(), Append { target, class, payload }.into_command(), self.now());
+        let append = Append { target, class, payload, fence };
+        let reply = self.store().apply(session.id(), append.into_command(), self.now());
         let (engine, session) = (self.arc(), Arc::clone(session));
         async move {
             match Append::outcome(reply.await?) {
                 Some(AppendOutcome::Appended { .. }) => Ok(()),
                 Some(AppendOutcome::Full) => Err(Refusal::OverLimit(steadfast_session::Limit::StreamBytes)),
+                Some(AppendOutcome::Fenced) => Err(Refusal::Fenced),
                 Some(AppendOutcome::NoSession) | None => Err(engine.lost(&session)),
             }
         }

@@ -127,6 +127,21 @@ impl Cursor {
         self.tail.distrust();
     }
 
+    /// Reads to the end, for a stream that nobody else reads.
+    pub(crate) async fn read_out(mut self) {
+        let mut events = Vec::new();
+        std::future::poll_fn(|context| {
+            loop {
+                match ready!(self.poll_events(context, &mut events)) {
+                    CursorStatus::Events { .. } => events.clear(),
+                    _ => return Poll::Ready(()),
+                }
+            }
+        })
+        .await;
+        self.mark_written();
+    }
+
     /// The connection has taken everything that was read.
     pub fn mark_written(&mut self) {
         self.written = self.after;

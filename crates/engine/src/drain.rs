@@ -7,6 +7,7 @@ use steadfast_wire::rpc::ErrorObject;
 
 use tokio::task::JoinSet;
 
+use crate::calls::catch_panic;
 use crate::engine::Engine;
 
 /// How long the store may take for the last words of a node.
@@ -21,10 +22,15 @@ pub(crate) fn shutting_down() -> ErrorObject {
 }
 
 impl Engine {
-    /// Takes no more requests, lets running calls finish for as long as `patience`, gives the rest an explicit
-    /// error, and sends every waiting connection away with the advice to come back.
+    /// Takes no more requests, lets running calls finish for as long as `patience`, leaves those that may be done again to other
+    /// nodes, gives the rest an explicit error, and sends every waiting connection away with the advice to come back.
     pub async fn drain(&self, patience: Duration) {
         self.admission.close();
+        let engine = self.arc();
+        self.spawn(async move {
+            // A panic is logged; what was not given up is found to be nobody's when this node has left.
+            let _ = catch_panic(async { engine.backend().leaving().await }).await;
+        });
         self.send_waiting_connections_away();
         self.end_subscriptions();
         // Whoever was let in before that is about to hold something: a call to be waited for, a connection to be sent away.
@@ -35,7 +41,10 @@ impl Engine {
         // to the calls.
         let mut failing = JoinSet::new();
         for session in self.live.all() {
-            for (no, call) in session.running() {
+            // Those that another node may do again, and whose client can come back there, are left to it.
+            for (no, call) in
+                session.running().into_iter().filter(|(_, call)| !(call.again && call.resumable))
+            {
                 let (engine, session, error) = (self.arc(), Arc::clone(&session), error.clone());
                 failing.spawn(async move { engine.fail(&session, no, &call, &error).await });
             }

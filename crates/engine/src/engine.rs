@@ -1,6 +1,6 @@
 //! The node: opens sessions, takes calls, attaches connections.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
@@ -18,6 +18,7 @@ use crate::calls::{BegunCall, catch_panic};
 use crate::clock::Clock;
 use crate::cursor::Cursor;
 use crate::entropy::Entropy;
+use crate::errands::Rumours;
 use crate::handle::SessionHandle;
 use crate::jobs::is_job;
 use crate::listener::{Listener, Listeners, SessionEventKind};
@@ -46,6 +47,9 @@ pub struct Engine {
     pub(crate) notifications: Arc<AtomicUsize>,
     pub(crate) attempts: AtomicU64,
     pub(crate) stateless: Stateless,
+    pub(crate) rumours: Rumours,
+    /// The backend is being told who reads here.
+    pub(crate) attending: AtomicBool,
     pub(crate) runtime: tokio::runtime::Handle,
     me: Weak<Self>,
 }
@@ -110,6 +114,8 @@ impl Engine {
             notifications: Arc::new(AtomicUsize::new(0)),
             attempts: AtomicU64::new(0),
             stateless: Stateless::default(),
+            rumours: Rumours::default(),
+            attending: AtomicBool::new(false),
             runtime: tokio::runtime::Handle::current(),
             me: me.clone(),
         });
@@ -152,7 +158,7 @@ impl Engine {
         let Welcome { result, revision } = match answer.map_err(Unwelcome::Error).and_then(|answer| answer) {
             Ok(welcome) => welcome,
             Err(unwelcome) => {
-                self.backend.closed(&asked);
+                self.forget(&asked);
                 return Err(unwelcome.into());
             }
         };
@@ -165,7 +171,7 @@ impl Engine {
             Ok(Opened::OverLimit(limit)) => Refusal::OverLimit(limit),
             Err(error) => Refusal::Store(error),
         };
-        self.backend.closed(&asked);
+        self.forget(&asked);
         Err(OpenError::Refused(refusal))
     }
 
@@ -196,7 +202,11 @@ impl Engine {
     }
 
     /// A stranger leaves no trace: whose session it is, is looked at first.
-    async fn find(&self, id: SessionId, principal: Option<&Principal>) -> Result<Arc<LiveSession>, Refusal> {
+    pub(crate) async fn find(
+        &self,
+        id: SessionId,
+        principal: Option<&Principal>,
+    ) -> Result<Arc<LiveSession>, Refusal> {
         let is_theirs = |facts: &Arc<Facts>| {
             !is_job(facts) && principal.is_none_or(|principal| facts.principal == *principal)
         };
@@ -337,12 +347,22 @@ impl Engine {
     pub(crate) fn lost(&self, session: &LiveSession) -> Refusal {
         self.live.remove(&session.id());
         session.over();
-        self.backend.closed(session.facts());
+        self.forget(session.facts());
         Refusal::NoSession
+    }
+
+    /// What the backend has made for a session must not stay.
+    pub(crate) fn forget(&self, facts: &Arc<Facts>) {
+        self.backend.closed(&SessionHandle::new(self.arc(), Arc::clone(facts)));
     }
 
     pub fn handle(&self, session: &Arc<LiveSession>) -> SessionHandle {
         SessionHandle::new(self.arc(), Arc::clone(session.facts()))
+    }
+
+    /// Whether other processes may work on the same sessions.
+    pub(crate) fn shares_its_store(&self) -> bool {
+        self.store.poll_interval().is_some()
     }
 
     pub fn node(&self) -> NodeId {

@@ -12,6 +12,7 @@ use steadfast_wire::RequestId;
 use steadfast_wire::rpc::ErrorObject;
 use tokio_util::sync::CancellationToken;
 
+use crate::backend::Denial;
 use crate::changes::{ChangeFilter, Subscription, Subscriptions};
 use crate::refusal::Refusal;
 
@@ -38,6 +39,7 @@ struct Waiting {
     unacknowledged: bool,
     answer: Option<Answer>,
     answered: bool,
+    denial: Option<Denial>,
     reader: Option<Waker>,
 }
 
@@ -153,6 +155,14 @@ impl Exchange {
         wake(reader);
     }
 
+    /// What the answer is about to be.
+    pub(crate) fn deny(&self, denial: Denial) {
+        let mut waiting = self.waiting();
+        if !waiting.answered {
+            waiting.denial = Some(denial);
+        }
+    }
+
     /// Answers the request. The first answer counts.
     pub(crate) fn answer(&self, answer: Answer) {
         let mut waiting = self.waiting();
@@ -226,6 +236,12 @@ impl Replies {
 
     pub fn id(&self) -> &RequestId {
         &self.exchange.id
+    }
+
+    /// Whether the answer that was read is a server's word on the client's credentials.
+    pub fn denial(&self) -> Option<Denial> {
+        let mut waiting = self.exchange.waiting();
+        waiting.denial.take().filter(|_| self.ended)
     }
 
     /// The next reply; none follows the answer.

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use steadfast_session::command::{GetState, PutState, StateGot, StatePut, Target};
+use steadfast_session::command::{Fence, GetState, PutState, StateGot, StatePut, Target};
 use steadfast_session::{Class, CloseReason, Facts, Limit, Value};
 use steadfast_store::{StoreError, StoreExt};
 
@@ -63,13 +63,34 @@ impl SessionHandle {
         class: Class,
         payload: Bytes,
     ) -> impl Future<Output = Result<(), Refusal>> + Send + 'static + use<> {
-        self.engine.append(&self.live(), Target::Standalone, class, payload)
+        self.engine.append(&self.live(), Target::Standalone, class, payload, None)
+    }
+
+    /// The same for whoever holds a lease: [`Refusal::Fenced`] if somebody else does by now.
+    pub fn notify_under(
+        &self,
+        fence: Option<Fence>,
+        class: Class,
+        payload: Bytes,
+    ) -> impl Future<Output = Result<(), Refusal>> + Send + 'static + use<> {
+        self.engine.append(&self.live(), Target::Standalone, class, payload, fence)
     }
 
     /// Sends a request that belongs to no call, and waits for the client's answer. `rest` is the request's JSON text from
     /// `"method"` on.
     pub fn ask(&self, rest: Bytes) -> AskHandle {
-        self.engine.ask(&self.live(), Target::Standalone, rest)
+        self.engine.ask(&self.live(), Target::Standalone, rest, None)
+    }
+
+    /// The same for whoever holds a lease: [`Refusal::Fenced`] if somebody else does by now.
+    pub fn ask_under(&self, fence: Option<Fence>, rest: Bytes) -> AskHandle {
+        self.engine.ask(&self.live(), Target::Standalone, rest, fence)
+    }
+
+    /// Whether other nodes may give calls of this session to this one. Then this node looks for them while nothing else
+    /// makes it look.
+    pub fn expect_errands(&self, expects: bool) {
+        self.live().expect_errands(expects);
     }
 
     /// Reads one entry of session state.
@@ -77,7 +98,16 @@ impl SessionHandle {
         let get = GetState { key: key.into() };
         match self.engine.store().run(self.facts.id, get, self.engine.now()).await? {
             StateGot::Got(value) => Ok(value),
-            StateGot::NoSession => Err(StateError::NoSession),
+            StateGot::Left(_) | StateGot::NoSession => Err(StateError::NoSession),
+        }
+    }
+
+    /// What a session that has ended has left of an entry of its state. The store keeps it for a while.
+    pub async fn left(&self, key: &str) -> Result<Option<Value>, StateError> {
+        let get = GetState { key: key.into() };
+        match self.engine.store().run(self.facts.id, get, self.engine.now()).await? {
+            StateGot::Left(value) => Ok(value),
+            StateGot::Got(_) | StateGot::NoSession => Err(StateError::NoSession),
         }
     }
 

@@ -5,9 +5,7 @@
 //! it as a session.
 
 use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 
 use bytes::Bytes;
 use steadfast_session::{Facts, Principal, Read, SessionId, StreamNo};
@@ -16,7 +14,7 @@ use steadfast_wire::{RequestId, Revision};
 use tokio_util::sync::CancellationToken;
 
 use crate::calls::{CallHandle, catch_panic, unless_cancelled};
-use crate::cursor::{Cursor, CursorStatus};
+use crate::cursor::Cursor;
 use crate::engine::{Engine, Posted};
 use crate::exchange::Answer;
 use crate::handle::SessionHandle;
@@ -72,7 +70,7 @@ impl Engine {
             Opened::OverLimit(limit) => return Err(Refusal::OverLimit(limit)),
         };
         let (session, _) = self.live.enter(&facts);
-        let Posted { cursor, calls } = self.begin(&session, vec![RequestId::Number(0)], false).await?;
+        let Posted { cursor, calls } = self.begin(&session, vec![RequestId::Number(0)], &[], false).await?;
         let Some(call) = calls.into_iter().next() else { return Err(Refusal::NoSession) };
         let cancel = call.cancelled();
         Ok(StartedJob { call, cursor, session: self.handle(&session), cancel })
@@ -100,20 +98,10 @@ impl Engine {
         });
     }
 
-    async fn end_job(&self, call: &CallHandle, mut cursor: Cursor) {
+    async fn end_job(&self, call: &CallHandle, cursor: Cursor) {
         call.finish(Bytes::from_static(br#"{"jsonrpc":"2.0","id":0,"result":{}}"#)).await;
         // Read to its end by the one who wrote it, so that the record lives on as a session without connections does.
-        let mut events = Vec::new();
-        let mut read = pin!(std::future::poll_fn(|context| {
-            loop {
-                match std::task::ready!(cursor.poll_events(context, &mut events)) {
-                    CursorStatus::Events { .. } => events.clear(),
-                    _ => return Poll::Ready(()),
-                }
-            }
-        }));
-        read.as_mut().await;
-        cursor.mark_written();
+        cursor.read_out().await;
     }
 
     /// The job with this id, if it is this principal's.

@@ -16,6 +16,7 @@ mod cursor;
 mod drain;
 mod engine;
 pub mod entropy;
+mod errands;
 mod exchange;
 mod handle;
 mod jobs;
@@ -35,7 +36,7 @@ mod tail;
 mod tasks;
 
 pub use asks::AskHandle;
-pub use backend::{Backend, Denial, Incoming, Unwelcome, Welcome};
+pub use backend::{Backend, Denial, Incoming, Route, Routing, Unwelcome, Welcome};
 pub use calls::{BegunCall, CallHandle, Unfinished};
 pub use changes::{Change, ChangeFilter};
 pub use clock::{Clock, ManualClock, SystemClock};
@@ -52,7 +53,7 @@ pub use refusal::Refusal;
 pub use stateless::ExchangeHandle;
 
 pub use bytes::Bytes;
-pub use steadfast_session::command::Duplicates;
+pub use steadfast_session::command::{Duplicates, Fence};
 pub use steadfast_session::{
     CallNo, Class, CloseReason, Facts, Limit, Limits, NodeId, Principal, Rules, SessionId, StreamNo, Time,
     Timing, Value,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
-use steadfast_session::{CallNo, ConnNo, Facts, Holdings, NodeId, SessionId, StreamNo, Time};
+use steadfast_session::{CallNo, ConnNo, Errand, Facts, Holdings, NodeId, SessionId, StreamNo, Time};
 use steadfast_wire::RequestId;
 use tokio_util::sync::CancellationToken;
 
@@ -32,12 +32,16 @@ pub struct LiveSession {
     pub(crate) looking: Looking,
     /// The store may think that this node holds something of the session that it does not know of.
     is_suspect: AtomicBool,
+    /// Other nodes may give calls to this one.
+    expects_errands: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Work {
     tails: BTreeMap<StreamNo, (ConnNo, Arc<Tail>)>,
     calls: BTreeMap<CallNo, Running>,
+    /// Calls of other nodes that were begun here and that the store still held when this node last looked.
+    errands: BTreeSet<CallNo>,
     /// Answers that the store would not take, of calls that are therefore still in flight. They are offered again.
     unsent: BTreeMap<CallNo, Bytes>,
     /// Streams that were written out, to be told to the store with the next command.
@@ -54,7 +58,7 @@ struct Work {
 
 /// What has to be done where the store can be used, because of what it has said where it cannot.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Errands {
+pub(crate) struct Chores {
     /// Asks that wait may have their turn now.
     pub(crate) send_asks: bool,
     /// Answers are kept for this node.
@@ -83,6 +87,8 @@ pub(crate) struct Running {
     pub(crate) deadline: Time,
     /// The client can come back for the answer: its stream began with an event to resume from.
     pub(crate) resumable: bool,
+    /// Another node may do it again if this one goes.
+    pub(crate) again: bool,
     pub(crate) cancel: CancellationToken,
 }
 
@@ -100,6 +106,7 @@ impl LiveSession {
             notes: Mutex::default(),
             looking: Looking::default(),
             is_suspect: AtomicBool::new(false),
+            expects_errands: AtomicBool::new(false),
         }
     }
 
@@ -141,6 +148,7 @@ impl LiveSession {
             && work.attaching == 0
             && self.asks().is_empty()
             && !self.is_suspect.load(Ordering::SeqCst)
+            && !self.expects_errands.load(Ordering::SeqCst)
     }
 
     /// Before a begin command goes to the store. Gives what the store should learn along the way.
@@ -316,20 +324,24 @@ impl LiveSession {
 
     /// Leaves what this node does not know of.
     pub(crate) fn unknown_of(&self, held: Holdings) -> Holdings {
-        let Holdings::Held { mut calls, mut asks, answers, mut connections } = held else { return held };
+        let Holdings::Held { mut calls, errands, mut asks, answers, mut connections } = held else {
+            return held;
+        };
         let work = self.work();
-        calls.retain(|(no, _)| !work.calls.contains_key(no));
+        // Calls of other nodes are run by whoever looks.
+        let is_errand = |no: &CallNo| errands.iter().any(|errand| errand.call == *no);
+        calls.retain(|(no, _)| !work.calls.contains_key(no) && !is_errand(no));
         connections.retain(|(stream, connection)| {
             work.tails.get(stream).is_none_or(|(reader, _)| reader != connection)
         });
         drop(work);
         let queue = self.asks();
         asks.retain(|no| !queue.awaits(*no));
-        Holdings::Held { calls, asks, answers, connections }
+        Holdings::Held { calls, errands, asks, answers, connections }
     }
 
     /// Hands over what the store has committed.
-    pub(crate) fn take_news(&self, news: &steadfast_store::News<'_>, node: NodeId) -> Errands {
+    pub(crate) fn take_news(&self, news: &steadfast_store::News<'_>, node: NodeId) -> Chores {
         let mut work = self.work();
         let work = &mut *work;
         for event in news.appended {
@@ -362,7 +374,7 @@ impl LiveSession {
         }
         let look = news.kept.iter().any(|(_, owner)| *owner == node);
         if news.stopped.is_empty() && news.withdrawn.is_empty() {
-            return Errands { send_asks: false, look };
+            return Chores { send_asks: false, look };
         }
         let mut asks = self.asks();
         for (ask, _) in news.withdrawn.iter().filter(|(_, owner)| *owner == node) {
@@ -371,13 +383,45 @@ impl LiveSession {
         for (call, _) in news.stopped {
             asks.call_over(*call);
         }
-        Errands { send_asks: asks.has_waiting(), look }
+        Chores { send_asks: asks.has_waiting(), look }
     }
 
-    /// Whether this node does something here that others may end or answer.
+    /// Whether this node does something here that others may end or answer, or is to do something.
     pub(crate) fn is_busy(&self) -> bool {
         let work = self.work();
-        !work.calls.is_empty() || work.beginning > 0 || !self.asks().is_empty()
+        !work.calls.is_empty()
+            || work.beginning > 0
+            || !self.asks().is_empty()
+            || self.expects_errands.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn expect_errands(&self, expects: bool) {
+        self.expects_errands.store(expects, Ordering::SeqCst);
+    }
+
+    /// Whether a connection reads here.
+    pub(crate) fn has_readers(&self) -> bool {
+        !self.work().tails.is_empty()
+    }
+
+    /// Takes calls of other nodes that were not taken before: `held` is all that the store holds.
+    pub(crate) fn take_errands(
+        &self,
+        held: Vec<Errand>,
+        running: impl Fn(&Errand) -> Running,
+    ) -> Vec<(Errand, Running)> {
+        let mut work = self.work();
+        // One that has ended meanwhile was held when the store was asked, and must not be taken again.
+        work.errands.retain(|no| held.iter().any(|errand| errand.call == *no));
+        let mut new = Vec::new();
+        for errand in held {
+            if work.errands.insert(errand.call) {
+                let running = running(&errand);
+                work.calls.insert(errand.call, running.clone());
+                new.push((errand, running));
+            }
+        }
+        new
     }
 
     pub(crate) fn running_calls(&self) -> Vec<CallNo> {

@@ -1,4 +1,4 @@
-//! Looking at what the store holds for this node: answers that came to other nodes, and calls that others have ended.
+//! Looking at what the store holds for this node: answers and calls that came to other nodes, and calls that others have ended.
 //!
 //! A signal of the store is a hint to look. Where other processes change sessions without one, this node looks by itself
 //! from time to time: at those sessions in which it has something in flight, and only if others have changed anything.
@@ -88,13 +88,14 @@ impl Engine {
         let held = self.store().held(session.id(), self.node()).await?;
         // What is being begun or asked may have been ended or answered before it is known here: then look another time.
         session.looking.set_due(settled.is_none() || session.settled() != settled);
-        let Holdings::Held { calls, answers, .. } = held else {
+        let Holdings::Held { calls, errands, answers, .. } = held else {
             self.lost(session);
             return Ok(());
         };
         let is_held = |call: &CallNo| calls.binary_search_by_key(call, |(no, _)| *no).is_ok();
         let stopped: Vec<CallNo> = running.into_iter().filter(|call| !is_held(call)).collect();
         session.stopped(&stopped);
+        self.run_errands(session, errands);
         let collected = self.hand_over_kept(session, answers).await;
         if collected.is_err() {
             session.looking.set_due(true);

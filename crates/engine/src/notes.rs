@@ -79,17 +79,31 @@ impl Engine {
         }
     }
 
-    async fn serve_notification(&self, session: &Arc<LiveSession>, notification: Incoming) {
+    /// Where it has to go: to the backend here, or at another node.
+    async fn pass_on(&self, session: &Arc<LiveSession>, notification: Incoming) {
         let handle = self.handle(session);
+        if self.shares_its_store() && self.belongs_elsewhere(&handle, &notification).await {
+            match self.mail(session, notification).await {
+                Ok(()) => {}
+                Err(error) => {
+                    tracing::warn!(session = %session.id().short(), %error, "a notification is lost on its way to another node");
+                }
+            }
+        } else {
+            self.backend().notify(handle, notification).await;
+        }
+    }
+
+    async fn serve_notification(&self, session: &Arc<LiveSession>, notification: Incoming) {
         let method = notification.method.clone();
-        let work = catch_panic(async { self.backend().notify(handle, notification).await });
+        let work = catch_panic(async { self.pass_on(session, notification).await });
         // A notification has no answer to carry the error; a panic has been logged.
         if tokio::time::timeout(self.options().notification_deadline, work).await.is_err() {
             tracing::warn!(session = %session.id().short(), method, "the handler takes too long for a notification");
         }
         if !self.live.knows(&session.id()) {
             // The session ended meanwhile; what the backend made for it must not stay.
-            self.backend().closed(session.facts());
+            self.forget(session.facts());
             session.notes().waiting.clear();
         }
     }

@@ -32,6 +32,9 @@ pub enum Refusal {
     /// Whoever sends too much.
     #[error("the limit `{0}` is reached")]
     OverLimit(Limit),
+    /// Nobody: another process does what this one thought that it does.
+    #[error("another process of the server serves this session now")]
+    Fenced,
     /// Nobody: this node is shutting down.
     #[error("the server is shutting down")]
     Draining,

@@ -2,10 +2,12 @@
 
 use std::sync::{Arc, Weak};
 
-use steadfast_session::Lifecycle;
+use steadfast_session::command::Heir;
+use steadfast_session::{Facts, Lifecycle};
 use steadfast_store::{Signal, Subscriber};
 
 use crate::engine::Engine;
+use crate::handle::SessionHandle;
 
 /// The engine's ear at the store. Weak, so that a store does not keep its engine alive.
 #[derive(Debug)]
@@ -23,12 +25,15 @@ impl Subscriber for Signals {
         let Some(engine) = self.0.upgrade() else { return };
         match signal {
             Signal::News(news) => {
+                if news.errands.iter().any(|(_, owner)| *owner == engine.node()) {
+                    engine.run_errands_soon(news.session);
+                }
                 let Some(session) = engine.live.get(&news.session) else { return };
-                let errands = session.take_news(&news, engine.node());
-                if errands.look {
+                let chores = session.take_news(&news, engine.node());
+                if chores.look {
                     engine.look_soon(&session);
                 }
-                if errands.send_asks {
+                if chores.send_asks {
                     engine.clone().spawn(async move { engine.send_asks(&session) });
                 }
             }
@@ -37,10 +42,15 @@ impl Subscriber for Signals {
                 if let Lifecycle::Closed(_) = event {
                     engine.live.remove(&facts.id);
                     // The backend drops its handler there, which is the user's code.
-                    let (engine, facts) = (Arc::clone(&engine), Arc::clone(facts));
-                    engine.clone().spawn(async move { engine.backend().closed(&facts) });
+                    let session = SessionHandle::new(Arc::clone(&engine), Arc::clone(facts));
+                    engine.spawn(async move { session.engine().backend().closed(&session) });
                 }
             }
         }
+    }
+
+    /// This node, which is there and buries.
+    fn heir(&self, _facts: &Facts) -> Heir {
+        self.0.upgrade().map_or(Heir::Nobody, |engine| Heir::Node(engine.node()))
     }
 }

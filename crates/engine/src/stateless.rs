@@ -14,7 +14,7 @@ use steadfast_wire::{RequestId, listen};
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::{Count, Counted};
-use crate::backend::Incoming;
+use crate::backend::{Denial, Incoming};
 use crate::calls::{catch_panic, unless_cancelled};
 use crate::changes::{Change, ChangeFilter, Subscriptions};
 use crate::drain::shutting_down;
@@ -47,6 +47,12 @@ impl ExchangeHandle {
     /// Whether this is a `subscriptions/listen`.
     pub fn is_subscription(&self) -> bool {
         self.exchange.is_subscription()
+    }
+
+    /// The answer that follows is a server's word on the client's credentials. If nothing was sent before it, the response
+    /// says so by its status and its challenge.
+    pub fn deny(&self, denial: Denial) {
+        self.exchange.deny(denial);
     }
 
     /// Sends a notification before the answer.

@@ -1,12 +1,13 @@
 //! What has to happen because time passes.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use steadfast_session::Time;
 use steadfast_store::StoreError;
 use steadfast_wire::rpc::ErrorObject;
 
-use crate::calls::guarded;
+use crate::calls::{catch_panic, guarded};
 use crate::engine::Engine;
 use crate::live::LiveSession;
 
@@ -43,14 +44,34 @@ impl Engine {
         self.fail_overdue_calls(&sessions, now).await;
         self.offer_answers(&sessions).await;
         self.reconcile_suspects(&sessions).await;
+        self.follow_rumours().await;
+        self.tell_of_readers(&sessions);
         drop(sessions);
         while self.store().sweep(now, BATCH).await? >= BATCH {
             tokio::task::yield_now().await;
         }
-        self.store().bury_dead_nodes(now).await?;
+        if !self.is_draining() {
+            // Whoever buries inherits, and this node is about to go itself.
+            self.store().bury_dead_nodes(now).await?;
+        }
         let forget = u64::try_from(self.options().forget_after.as_millis()).unwrap_or(u64::MAX);
         self.live.forget_unused(Time(now.0.saturating_sub(forget)));
         Ok(())
+    }
+
+    /// Lets the backend know which sessions somebody reads here.
+    fn tell_of_readers(&self, sessions: &[Arc<LiveSession>]) {
+        if !self.shares_its_store() || self.is_draining() || self.attending.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let read = sessions.iter().filter(|session| session.has_readers());
+        let attended: Vec<_> = read.map(|session| self.handle(session)).collect();
+        let engine = self.arc();
+        self.spawn(async move {
+            // A panic is logged, and the next sweep tries again.
+            let _ = catch_panic(async { engine.backend().attended(attended).await }).await;
+            engine.attending.store(false, Ordering::SeqCst);
+        });
     }
 
     async fn fail_overdue_calls(&self, sessions: &[Arc<LiveSession>], now: Time) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_http::listen::tls::Tls;
-use steadfast_http::listen::{self, Signals};
+use steadfast_http::listen::{self, Plain, Signals, serve_behind};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -65,7 +65,17 @@ struct Served<'a> {
     metrics: Option<Arc<Metrics>>,
     tls: Option<Tls>,
     serving: JoinSet<std::io::Result<()>>,
-    stop: watch::Sender<bool>,
+    stage: watch::Sender<Stage>,
+}
+
+/// How far the end has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Serving,
+    /// No connection is accepted any more.
+    Closed,
+    /// Connections are ended.
+    Stopped,
 }
 
 impl<'a> Served<'a> {
@@ -87,9 +97,9 @@ impl<'a> Served<'a> {
         let metrics = admin.is_some().then(Metrics::new);
         let gateway = Gateway::start(store, &plan, metrics.clone()).await.map_err(Failure::Endpoint)?;
         banner::print(&plan, &listeners, admin.as_ref(), &url);
-        let (stop, _) = watch::channel(false);
+        let (stage, _) = watch::channel(Stage::Serving);
         let tls = plan.tls.as_ref().map(|tls| Tls::new(tls.identity.clone()));
-        let mut served = Self { plan, logs, gateway, metrics, tls, serving: JoinSet::new(), stop };
+        let mut served = Self { plan, logs, gateway, metrics, tls, serving: JoinSet::new(), stage };
         listeners.into_iter().for_each(|listener| served.listen(listener));
         if let (Some(listener), Some(metrics)) = (admin, served.metrics.clone()) {
             let admin = Admin::new(metrics, Arc::clone(served.gateway.overview()));
@@ -100,13 +110,16 @@ impl<'a> Served<'a> {
     }
 
     fn listen(&mut self, listener: TcpListener) {
-        let mut stopped = self.stop.subscribe();
-        // The other end goes with what waits for this loop.
-        let stop = async move { drop(stopped.wait_for(|stopped| *stopped).await) };
+        let until = |stage| {
+            let mut now = self.stage.subscribe();
+            // The other end goes with what waits for this loop.
+            async move { drop(now.wait_for(|now| *now >= stage).await) }
+        };
+        let (closed, stop) = (until(Stage::Closed), until(Stage::Stopped));
         let (mounts, limits) = (self.gateway.mounts(), self.plan.listener.clone());
         match self.tls.clone() {
-            Some(tls) => self.serving.spawn(listen::serve_behind(tls, listener, mounts, limits, stop)),
-            None => self.serving.spawn(listen::serve(listener, mounts, limits, stop)),
+            Some(tls) => self.serving.spawn(serve_behind(tls, listener, mounts, limits, closed, stop)),
+            None => self.serving.spawn(serve_behind(Plain, listener, mounts, limits, closed, stop)),
         };
     }
 
@@ -151,14 +164,26 @@ impl<'a> Served<'a> {
     }
 
     async fn stop(mut self) -> Result<(), Failure> {
-        self.gateway.drain(self.plan.drain).await;
-        let _ = self.stop.send(true);
-        while let Some(ended) = self.serving.join_next().await {
-            finished(ended)?;
+        self.gateway.take_leave();
+        self.stage.send_replace(Stage::Closed);
+        // Whoever keeps a connection may be about to use it: that request is served, and its answer ends the connection.
+        let notice = self.plan.listener.notice;
+        if let Ok(outcome) = tokio::time::timeout(notice, all_end(&mut self.serving)).await {
+            outcome?;
         }
+        self.gateway.drain(self.plan.drain).await;
+        self.stage.send_replace(Stage::Stopped);
+        all_end(&mut self.serving).await?;
         tracing::info!("stopped");
         Ok(())
     }
+}
+
+async fn all_end(serving: &mut JoinSet<std::io::Result<()>>) -> Result<(), Failure> {
+    while let Some(ended) = serving.join_next().await {
+        finished(ended)?;
+    }
+    Ok(())
 }
 
 async fn bind(address: std::net::SocketAddr) -> Result<TcpListener, Failure> {

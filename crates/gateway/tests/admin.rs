@@ -18,7 +18,7 @@ fn health_and_readiness() {
     let mut running = server.post(Some(&session), &countdown(1, 1000, 60_000));
     running.read_until("\"progress\":0.0");
     server.signal("TERM");
-    server.wait_until_draining(&session);
+    server.wait_until_closed();
     let reply = get(server.admin(), "/readyz");
     assert!(reply.starts_with("HTTP/1.1 503"), "{reply}");
     assert!(reply.ends_with("not ready: it is stopping\n"), "{reply}");

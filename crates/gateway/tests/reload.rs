@@ -3,8 +3,15 @@
 
 mod support;
 
-use std::path::PathBuf;
+/// A server that does as its script says.
+#[allow(dead_code, reason = "a part of it is used here")]
+#[path = "../../client/tests/support/server.rs"]
+mod scripted;
 
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::json;
 use support::{Server, countdown, eventually, get, messages, note};
 use tempfile::TempDir;
 
@@ -47,6 +54,12 @@ impl Scene {
     }
 }
 
+/// The scripted server waits with this.
+async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
+    let done = tokio::time::timeout(Duration::from_secs(20), work).await;
+    done.unwrap_or_else(|_| panic!("waited too long for {what}"))
+}
+
 fn endpoints(list: &[(&str, &str)]) -> String {
     list.iter().map(|(path, rest)| format!("[[endpoint]]\npath = \"{path}\"\n{rest}\n")).collect()
 }
@@ -84,6 +97,39 @@ fn sessions_calls_and_streams_outlive_a_change() {
     let progress = told.iter().filter(|message| message["method"] == "notifications/progress").count();
     assert_eq!(progress, 30, "the call goes on where it began");
     assert!(told.last().unwrap()["result"].is_object(), "{told:?}");
+}
+
+/// A server has one stream for what belongs to no call. While a call goes on where it began, that stream is held by one client of
+/// ours: the new one, and without being asked for it.
+#[test]
+fn the_servers_own_stream_goes_over_at_once() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let server = runtime.block_on(scripted::Server::with_sessions(|request| {
+        let go = |log: &[scripted::Request]| log.iter().any(|request| request.verb == "PROD");
+        match request.verb.as_str() {
+            "GET" => Some(scripted::Reply::stream().hang()),
+            "POST" if request.calls("t") => {
+                Some(scripted::Reply::stream().until(go).answer(request, &json!({"done": true})))
+            }
+            _ => None,
+        }
+    }));
+    let count = |log: &[scripted::Request], verb: &str| log.iter().filter(|one| one.verb == verb).count();
+    let upstream = format!("upstream = \"{}\"", server.url());
+    let scene = Scene::start(&endpoints(&[("/a", &upstream)]));
+    let a = scene.server.at("/a");
+    let session = a.open_session();
+    runtime.block_on(server.until("the stream", |log| count(log, "GET") == 1));
+    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "t"}});
+    let running = a.post(Some(&session), &call);
+    runtime.block_on(server.until("the call", |log| log.iter().any(|one| one.calls("t"))));
+    scene.change(&endpoints(&[("/a", &format!("{upstream}\nconcurrency = 3"))]));
+    runtime.block_on(server.until("another stream", |log| count(log, "GET") == 2));
+    runtime.block_on(server.until("the end of the first", |log| count(log, "CLOSED") == 1));
+    server.prod();
+    let told = messages(&running.read_to_end());
+    assert_eq!(told.last().unwrap()["result"], json!({"done": true}), "{told:?}");
+    assert_eq!((count(&server.log(), "GET"), count(&server.log(), "CLOSED")), (2, 1));
 }
 
 #[test]

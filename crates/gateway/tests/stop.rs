@@ -14,7 +14,7 @@ fn a_second_signal_ends_a_drain() {
         let mut running = server.post(Some(&session), &countdown(1, 1000, 60_000));
         running.read_until("\"progress\":0.0");
         server.signal(first);
-        server.wait_until_draining(&session);
+        server.wait_until_closed();
         server.signal(second);
         let status = server.ended().expect("the process ends at once");
         assert_eq!(status.code(), Some(130), "{first} {second}");
@@ -26,5 +26,22 @@ fn a_signal_ends_an_idle_server_in_good_order() {
     let mut server = Server::start_with(&["--store", "memory:"]);
     server.open_session();
     server.signal("TERM");
+    assert_eq!(server.ended().and_then(|status| status.code()), Some(0));
+}
+
+/// A balancer keeps connections, and does not send a request again that it has sent on one of them.
+#[test]
+fn a_request_on_a_kept_connection_is_served_although_the_server_goes_down() {
+    let mut server = Server::start_with(&["--store", "memory:"]);
+    let session = server.open_session();
+    let mut kept = server.keep();
+    let answer = kept.call(&session, &countdown(1, 1, 0));
+    assert!(!answer.contains("connection: close"), "{answer}");
+    server.signal("TERM");
+    server.wait_until_closed();
+    let answer = kept.call(&session, &countdown(2, 1, 0));
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\"id\":2"), "{answer}");
+    assert!(answer.contains("connection: close"), "{answer}");
+    // That was the last one, so there is nothing to wait for.
     assert_eq!(server.ended().and_then(|status| status.code()), Some(0));
 }

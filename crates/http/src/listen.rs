@@ -34,14 +34,22 @@ pub struct Limits {
     pub handshake: Duration,
     /// How long a client may take to send the head of a request.
     pub header_timeout: Duration,
+    /// How long requests are still taken on open connections after the loop was told to stop, for whoever runs it in two
+    /// steps: a balancer must not lose a request because it was about to use a connection again.
+    pub notice: Duration,
     /// How long open connections may take to finish after the loop was told to stop.
     pub farewell: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        let (header_timeout, farewell) = (Duration::from_secs(30), Duration::from_secs(5));
-        Self { connections: 20_000, handshake: Duration::from_secs(10), header_timeout, farewell }
+        Self {
+            connections: 20_000,
+            handshake: Duration::from_secs(10),
+            header_timeout: Duration::from_secs(30),
+            notice: Duration::from_secs(1),
+            farewell: Duration::from_secs(5),
+        }
     }
 }
 
@@ -61,15 +69,17 @@ where
     B::Data: Send,
     B::Error: std::error::Error + Send + Sync,
 {
-    serve_behind(Plain, listener, service, limits, stop).await
+    serve_behind(Plain, listener, service, limits, stop, std::future::ready(())).await
 }
 
-/// The same behind a door, such as TLS.
+/// The same behind a door, such as TLS, and in two steps: once `closed` is done nothing is accepted any more, and once `stop`
+/// is done, too, connections are ended. Returns early if none is left.
 pub async fn serve_behind<D, S, B>(
     door: D,
     listener: TcpListener,
     service: S,
     limits: Limits,
+    closed: impl Future<Output = ()>,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()>
 where
@@ -85,7 +95,7 @@ where
     let connections = GracefulShutdown::new();
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(limits.header_timeout);
-    let mut stop = std::pin::pin!(stop);
+    let mut closed = std::pin::pin!(closed);
     loop {
         let next = async {
             // A semaphore that is never closed always gives a permit in the end.
@@ -94,7 +104,7 @@ where
         };
         let (place, stream) = tokio::select! {
             (place, stream) = next => (place, stream?),
-            () = &mut stop => break,
+            () = &mut closed => break,
         };
         // Counted from now on, so that a farewell waits for handshakes as well.
         let (watcher, http) = (connections.watcher(), http.clone());
@@ -115,6 +125,12 @@ where
         });
     }
     drop(listener);
+    let all = u32::try_from(limits.connections).unwrap_or(u32::MAX);
+    tokio::select! {
+        // Whoever has all places knows that nobody else has one.
+        _ = places.acquire_many(all) => return Ok(()),
+        () = stop => {}
+    }
     let _ = tokio::time::timeout(limits.farewell, connections.shutdown()).await;
     Ok(())
 }

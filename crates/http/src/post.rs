@@ -144,15 +144,15 @@ impl Endpoint {
             return Ok(Taken::Answer(empty(StatusCode::ACCEPTED)));
         }
         // The calls first: if they are refused, nothing of the batch has happened.
-        let posted = self.begin(&session, &requests).await?;
+        let incoming: Vec<Incoming> = requests.iter().map(|request| post.incoming(request)).collect();
+        let posted = self.begin(&session, &requests, &incoming).await?;
         if let Err(problem) = self.take_all(&session, &post, others).await {
             // The calls are begun and have to be answered; a notification has no answer that could tell.
             tracing::warn!(reason = problem.error.message, "a notification beside calls was lost");
         }
-        let requests = requests.iter().map(|request| post.incoming(request)).collect();
         // Whoever runs a single call gets the request's head for itself.
         drop(post);
-        let running = self.run(posted, requests).await;
+        let running = self.run(posted, incoming).await;
         Ok(Taken::Calls { session, running, batch })
     }
 

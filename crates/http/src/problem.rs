@@ -243,6 +243,7 @@ fn reason(refusal: &Refusal) -> &'static str {
         Refusal::Gone => "gone",
         Refusal::UnknownAsk | Refusal::AskDeadline | Refusal::AskWithdrawn => "unknown_ask",
         Refusal::OverLimit(_) => "over_limit",
+        Refusal::Fenced => "fenced",
         Refusal::Draining => "draining",
         Refusal::Store(_) => "store",
     }
@@ -273,7 +274,7 @@ impl From<Refusal> for Problem {
                 Self::invalid(StatusCode::TOO_MANY_REQUESTS, format!("{text} Try again later."))
                     .retry_after(1)
             }
-            Refusal::Draining => Self::unavailable(text),
+            Refusal::Fenced | Refusal::Draining => Self::unavailable(text),
             Refusal::Store(error) => {
                 tracing::warn!(%error, "a request is refused because of the store");
                 Self::unavailable("The session store does not answer. Try again later.")

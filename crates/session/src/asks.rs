@@ -30,6 +30,9 @@ impl Session {
         if !self.is_open() {
             return AskOpened::NoSession;
         }
+        if self.is_fenced(command.fence.as_ref()) {
+            return AskOpened::Fenced;
+        }
         let call = match command.target {
             Target::Call(no) if !self.calls.contains_key(&no) => return AskOpened::CallGone,
             Target::Call(no) => Some(no),

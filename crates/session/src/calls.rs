@@ -7,14 +7,20 @@ use steadfast_wire::rpc::ErrorObject;
 use steadfast_wire::{RequestId, planted};
 
 use crate::changes::Changes;
-use crate::command::{Begin, Begun, Cancel, Cancelled, Duplicates, Finish, Finished, NodeFailed};
+use crate::command::{Begin, Begun, Cancel, Cancelled, Duplicates, Finish, Finished};
 use crate::ids::{CallNo, ConnNo, NodeId, StreamNo, Time};
 use crate::limits::{Limit, Rules};
 use crate::session::Session;
-use crate::tables::{Call, Class, Stream, StreamKind};
+use crate::tables::{Call, Class, Request, Stream, StreamKind};
 
 impl Session {
-    pub(crate) fn begin(&mut self, command: Begin, now: Time, rules: &Rules, changes: &mut Changes) -> Begun {
+    pub(crate) fn begin(
+        &mut self,
+        mut command: Begin,
+        now: Time,
+        rules: &Rules,
+        changes: &mut Changes,
+    ) -> Begun {
         if !self.is_open() {
             return Begun::NoSession;
         }
@@ -22,6 +28,9 @@ impl Session {
             && let Some(begun) = self.begun_before(&command)
         {
             return begun;
+        }
+        if self.is_fenced(command.fence.as_ref()) {
+            return Begun::Fenced;
         }
         for stream in &command.delivered {
             // An open stream has no last event that could have been written.
@@ -36,6 +45,9 @@ impl Session {
         if let Some(limit) = self.no_room_for(command.ids.len(), rules) {
             return Begun::OverLimit(limit);
         }
+        if !command.requests.is_empty() && !self.have_room_for_requests(&mut command, rules) {
+            return Begun::OverLimit(Limit::KeptRequestBytes);
+        }
         self.mark_active(now, rules, changes);
         self.mark_attached(changes);
         let stream = StreamNo(self.meta.next_stream);
@@ -46,25 +58,50 @@ impl Session {
         self.meta.next_call += command.ids.len() as u64;
         let mut log =
             Stream::new(StreamKind::Post { open: u32::try_from(command.ids.len()).unwrap_or(u32::MAX) });
-        log.attached = Some((connection, command.owner));
+        log.attached = Some((connection, command.node));
         self.attached += 1;
         self.streams.insert(stream, log);
         changes.streams.push(stream);
+        let Begin { node: from, owner, attempt, answer_only, .. } = command;
+        let mut requests = command.requests.into_iter();
         for (i, id) in command.ids.into_iter().enumerate() {
             let no = CallNo(first.0 + i as u64);
-            self.by_id.insert((id.clone(), no));
-            let Begin { owner, attempt, answer_only, .. } = command;
-            self.calls.insert(no, Call { id, stream, owner, attempt, answer_only });
-            changes.calls.push(no);
+            let request = requests.next().flatten().map(Box::new);
+            self.add_call(no, Call { id, stream, owner, from, attempt, answer_only, request }, changes);
         }
         changes.meta = true;
         Begun::Begun { stream, first, connection }
     }
 
-    /// What the first of two equal commands came to, as long as its calls are in flight. Only their owner can
-    /// answer them, and it has not: it does not know of them yet.
+    pub(crate) fn add_call(&mut self, no: CallNo, call: Call, changes: &mut Changes) {
+        self.by_id.insert((call.id.clone(), no));
+        self.request_bytes += call.kept_bytes();
+        changes.calls.push(no);
+        if call.is_errand() {
+            changes.errands.push((no, call.owner));
+        }
+        self.calls.insert(no, call);
+    }
+
+    /// Forgets what is not to be kept for want of room. `false` if that cannot be done without.
+    fn have_room_for_requests(&self, command: &mut Begin, rules: &Rules) -> bool {
+        let mut room = rules.limits.kept_request_bytes.saturating_sub(self.request_bytes);
+        for kept in &mut command.requests {
+            let Some(Request { text, .. }) = kept else { continue };
+            match room.checked_sub(text.len() as u64) {
+                Some(left) => room = left,
+                None if command.owner != command.node => return false,
+                None => *kept = None,
+            }
+        }
+        true
+    }
+
+    /// What the first of two equal commands came to, as long as its calls are in flight and were not taken from their owner.
     fn begun_before(&self, command: &Begin) -> Option<Begun> {
-        let of_this = |call: &Call| call.owner == command.owner && call.attempt == command.attempt;
+        let of_this = |call: &Call| {
+            (call.from, call.owner, call.attempt) == (command.node, command.owner, command.attempt)
+        };
         let (no, call) = self.calls.iter().find(|(_, call)| of_this(call))?;
         // Calls in front of it may have been cancelled since.
         let place = command.ids.iter().position(|id| *id == call.id)?;
@@ -145,29 +182,6 @@ impl Session {
         }
     }
 
-    pub(crate) fn fail_node(
-        &mut self,
-        node: NodeId,
-        now: Time,
-        rules: &Rules,
-        changes: &mut Changes,
-    ) -> NodeFailed {
-        if !self.is_open() {
-            return NodeFailed::NoSession;
-        }
-        let message =
-            "The server process that ran this call is gone. Whether the call took effect is not known.";
-        let calls =
-            self.fail_calls(|call| call.owner == node, "outcome_unknown", message, now, rules, changes);
-        self.withdraw_asks(|ask| ask.owner == node, rules, changes);
-        if calls > 0 {
-            // A call may have run for longer than the idle time: its client must get the chance to read the error.
-            self.mark_active(now, rules, changes);
-        }
-        self.detach_node(node, now, changes);
-        NodeFailed::Failed { calls }
-    }
-
     /// Answers every call that is chosen with an explicit error.
     pub(crate) fn fail_calls(
         &mut self,
@@ -208,19 +222,14 @@ impl Session {
         rules: &Rules,
         changes: &mut Changes,
     ) -> Option<(StreamNo, u64)> {
-        self.withdraw_asks(|ask| ask.call == Some(no), rules, changes);
         if planted("finish-keeps-call")
             && let Some(payload) = &payload
         {
             let stream = self.calls.get(&no)?.stream;
-            return Some((
-                stream,
-                self.push(stream, Class::Response, payload.clone(), &rules.limits, changes)?,
-            ));
+            let seq = self.push(stream, Class::Response, payload.clone(), &rules.limits, changes)?;
+            return Some((stream, seq));
         }
-        let call = self.calls.remove(&no)?;
-        changes.calls.push(no);
-        self.by_id.remove(&(call.id, no));
+        let call = self.remove_call(no, rules, changes)?;
         let seq = match payload {
             Some(payload) => self.push(call.stream, Class::Response, payload, &rules.limits, changes)?,
             None => {
@@ -236,5 +245,17 @@ impl Session {
             }
         }
         Some((call.stream, seq))
+    }
+
+    /// Takes a call out of the tables, and back what it has asked.
+    pub(crate) fn remove_call(&mut self, no: CallNo, rules: &Rules, changes: &mut Changes) -> Option<Call> {
+        self.withdraw_asks(|ask| ask.call == Some(no), rules, changes);
+        let mut call = self.calls.remove(&no)?;
+        self.request_bytes -= call.kept_bytes();
+        changes.calls.push(no);
+        let key = (std::mem::replace(&mut call.id, RequestId::Number(0)), no);
+        self.by_id.remove(&key);
+        call.id = key.0;
+        Some(call)
     }
 }

@@ -28,6 +28,8 @@ pub struct Changes {
     pub withdrawn: Vec<(AskNo, NodeId)>,
     /// Asks whose answer is kept, and who has to collect it.
     pub kept: Vec<(AskNo, NodeId)>,
+    /// Calls that a node has to run although they did not come to it.
+    pub errands: Vec<(CallNo, NodeId)>,
     pub lifecycle: Vec<Lifecycle>,
 }
 
@@ -55,6 +57,7 @@ impl Changes {
         self.stopped.clear();
         self.withdrawn.clear();
         self.kept.clear();
+        self.errands.clear();
         self.lifecycle.clear();
     }
 }

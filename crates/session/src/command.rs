@@ -1,12 +1,14 @@
 //! The commands of a session and what can come of each.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use steadfast_wire::RequestId;
 
 use crate::ids::{AskNo, CallNo, ConnNo, NodeId, StreamNo, Time};
 use crate::lifecycle::CloseReason;
 use crate::limits::Limit;
-use crate::tables::{Class, Value};
+use crate::tables::{Class, Request, Value};
 
 /// A command together with the type of its outcome, so that a caller gets exactly what it asked for.
 pub trait Step: Sized {
@@ -82,8 +84,14 @@ pub enum Closed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Begin {
     pub ids: Vec<RequestId>,
+    /// Where the POST has come to: the node that serves its connection.
+    pub node: NodeId,
+    /// The node that runs the calls. If it is another one, it finds them in its [`Holdings`](crate::Holdings).
     pub owner: NodeId,
-    /// A name for this command, never used twice by its owner.
+    /// What the calls ask for, in the order of their ids, as far as that is to be kept. A request for which there is no room is not
+    /// kept, unless another node is to run it: then nothing is taken.
+    pub requests: Vec<Option<Request>>,
+    /// A name for this command, never used twice by its node.
     pub attempt: u64,
     /// The same command was sent before and its outcome is not known: if it took effect, say so again.
     pub again: bool,
@@ -92,6 +100,33 @@ pub struct Begin {
     pub answer_only: bool,
     /// Streams of this session that have been written out to their last event since the last command.
     pub delivered: Vec<StreamNo>,
+    pub fence: Option<Fence>,
+}
+
+impl Begin {
+    /// Calls that are run where they have come to, and of which nothing is kept.
+    pub fn here(node: NodeId, attempt: u64, ids: Vec<RequestId>) -> Self {
+        Self {
+            ids,
+            node,
+            owner: node,
+            requests: Vec::new(),
+            attempt,
+            again: false,
+            duplicates: Duplicates::default(),
+            answer_only: false,
+            delivered: Vec::new(),
+            fence: None,
+        }
+    }
+}
+
+/// The command is for a holder of a lease: it takes effect if the entry of session state that says who holds it is still the
+/// one that the sender knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fence {
+    pub key: Arc<str>,
+    pub version: u64,
 }
 
 /// What to do with a request whose id is in flight already.
@@ -114,13 +149,16 @@ pub enum Begun {
     },
     Duplicate(RequestId),
     OverLimit(Limit),
+    /// The lease is somebody else's by now.
+    Fenced,
     NoSession,
 }
 
 /// Where a message goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// The stream of a call; once that is answered, a standalone stream.
+    /// The stream of a call; once that is answered, a standalone stream. If the call was taken from the node that ran it, what
+    /// that node says of it goes nowhere.
     Call(CallNo),
     /// The newest attached standalone stream, or the first one.
     Standalone,
@@ -132,6 +170,7 @@ pub struct Append {
     pub target: Target,
     pub class: Class,
     pub payload: Bytes,
+    pub fence: Option<Fence>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,6 +179,8 @@ pub enum AppendOutcome {
         stream: StreamNo,
         seq: u64,
     },
+    /// The call was taken from its node, or the lease is somebody else's by now.
+    Fenced,
     /// The stream or the session is full. Progress and log messages give way; this one cannot.
     Full,
     NoSession,
@@ -182,15 +223,35 @@ pub enum Cancelled {
     NoSession,
 }
 
-/// A node is gone: give each of its calls an explicit error, and free what it held.
+/// A node is gone: give each of its calls an explicit error or a new owner, and free what it held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailNode {
     pub node: NodeId,
+    /// Who takes over the calls that may be done again.
+    pub heir: Heir,
+}
+
+/// What becomes of the calls of a node that is gone, as far as they may be done again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heir {
+    /// They fail like the others.
+    Nobody,
+    /// This node gets them, each under a new number: whoever knows the old one has no say any more.
+    Node(NodeId),
+    /// They stay as they are, for whoever buries the node.
+    Later,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeFailed {
-    Failed { calls: u64 },
+    Failed {
+        /// Calls that got an error.
+        calls: u64,
+        /// Calls that the heir has got.
+        handed: u64,
+        /// Calls that still are the node's.
+        left: u64,
+    },
     NoSession,
 }
 
@@ -202,6 +263,7 @@ pub struct OpenAsk {
     /// The request's JSON text from `"method"` on, up to and including the last brace: the id in front of it is
     /// minted here.
     pub rest: Bytes,
+    pub fence: Option<Fence>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,6 +276,8 @@ pub enum AskOpened {
     OverLimit(Limit),
     /// The call that wants to ask is not in flight any more.
     CallGone,
+    /// The lease is somebody else's by now.
+    Fenced,
     NoSession,
 }
 
@@ -372,6 +436,8 @@ pub struct GetState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StateGot {
     Got(Option<Value>),
+    /// The session has ended. This is what it left, for whoever has to clear up after it.
+    Left(Option<Value>),
     NoSession,
 }
 

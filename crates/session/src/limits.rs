@@ -33,6 +33,8 @@ pub struct Limits {
     pub session_bytes: u64,
     /// Bytes of answers in one session that came to another node than the one whose asker waits, until that one has them.
     pub kept_answer_bytes: u64,
+    /// Bytes of requests in one session that are kept because another node runs them, or may have to.
+    pub kept_request_bytes: u64,
     /// Entries of session state.
     pub state_entries: usize,
     /// Bytes of session state, keys and values together.
@@ -52,6 +54,7 @@ impl Default for Limits {
             stream_bytes: 8 << 20,
             session_bytes: 64 << 20,
             kept_answer_bytes: 16 << 20,
+            kept_request_bytes: 4 << 20,
             state_entries: 256,
             state_bytes: 1 << 20,
         }
@@ -101,6 +104,7 @@ pub enum Limit {
     StreamBytes,
     SessionBytes,
     KeptAnswerBytes,
+    KeptRequestBytes,
     State,
     /// Stateless requests that one node works on; they are in no session.
     Exchanges,
@@ -121,6 +125,7 @@ impl fmt::Display for Limit {
             Self::StreamBytes => "stream_bytes",
             Self::SessionBytes => "session_bytes",
             Self::KeptAnswerBytes => "kept_answer_bytes",
+            Self::KeptRequestBytes => "kept_request_bytes",
             Self::State => "state",
             Self::Exchanges => "exchanges",
         })

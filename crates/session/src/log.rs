@@ -41,6 +41,9 @@ impl Session {
         if !self.is_open() {
             return AppendOutcome::NoSession;
         }
+        if self.is_fenced(command.fence.as_ref()) || self.is_about_a_taken_call(command.target) {
+            return AppendOutcome::Fenced;
+        }
         let stream = self.route(command.target, changes);
         if planted("broadcast") && command.target == Target::Standalone {
             let is_other = |no: &StreamNo, log: &Stream| *no != stream && log.kind == StreamKind::Standalone;
@@ -51,6 +54,10 @@ impl Session {
             Some(seq) => AppendOutcome::Appended { stream, seq },
             None => AppendOutcome::Full,
         }
+    }
+
+    fn is_about_a_taken_call(&self, target: Target) -> bool {
+        matches!(target, Target::Call(no) if !self.meta.taken.is_empty() && self.is_taken(no))
     }
 
     /// The one stream that a message goes to.

@@ -34,6 +34,7 @@ pub struct Session {
     pub(crate) bytes: u64,
     pub(crate) state_bytes: u64,
     pub(crate) kept_answer_bytes: u64,
+    pub(crate) request_bytes: u64,
 }
 
 impl Session {
@@ -62,6 +63,7 @@ impl Session {
         let bytes = streams.values().map(|stream| stream.bytes).sum();
         let state_bytes = state.iter().map(|(key, value)| (key.len() + value.bytes.len()) as u64).sum();
         let kept_answer_bytes = asks.values().map(Ask::kept_bytes).sum();
+        let request_bytes = calls.values().map(Call::kept_bytes).sum();
         Self {
             facts,
             meta,
@@ -76,6 +78,7 @@ impl Session {
             bytes,
             state_bytes,
             kept_answer_bytes,
+            request_bytes,
         }
     }
 
@@ -88,7 +91,7 @@ impl Session {
             Command::Append(c) => Outcome::Append(self.append(c, rules, changes)),
             Command::Finish(c) => Outcome::Finish(self.finish(c, now, rules, changes)),
             Command::Cancel(c) => Outcome::Cancel(self.cancel(&c, now, rules, changes)),
-            Command::FailNode(c) => Outcome::FailNode(self.fail_node(c.node, now, rules, changes)),
+            Command::FailNode(c) => Outcome::FailNode(self.fail_node(&c, now, rules, changes)),
             Command::OpenAsk(c) => Outcome::OpenAsk(self.open_ask(&c, rules, changes)),
             Command::Answer(c) => Outcome::Answer(self.answer(&c, now, rules, changes)),
             Command::Collect(c) => Outcome::Collect(self.collect(&c, changes)),
@@ -143,6 +146,11 @@ impl Session {
     /// Bytes of answers that wait for the node of their asker.
     pub fn kept_answer_bytes(&self) -> u64 {
         self.kept_answer_bytes
+    }
+
+    /// Bytes of requests that are kept with their calls.
+    pub fn kept_request_bytes(&self) -> u64 {
+        self.request_bytes
     }
 
     /// Forgets the payload of an event, for stores that keep it elsewhere.

@@ -8,10 +8,8 @@ use crate::tables::Value;
 
 impl Session {
     pub(crate) fn get_state(&self, command: &GetState) -> StateGot {
-        if !self.is_open() {
-            return StateGot::NoSession;
-        }
-        StateGot::Got(self.state.get(&command.key).cloned())
+        let value = self.state.get(&command.key).cloned();
+        if self.is_open() { StateGot::Got(value) } else { StateGot::Left(value) }
     }
 
     pub(crate) fn put_state(&mut self, command: PutState, rules: &Rules, changes: &mut Changes) -> StatePut {

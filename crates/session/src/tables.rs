@@ -31,6 +31,9 @@ pub struct Meta {
     pub next_ask: u64,
     pub next_connection: u64,
     pub next_version: u64,
+    /// Calls that were taken from nodes which were thought to be gone, the newest last, within a bound. What such a node
+    /// still has to say of them is not wanted.
+    pub taken: Vec<CallNo>,
 }
 
 /// A client's request in flight.
@@ -40,10 +43,35 @@ pub struct Call {
     pub stream: StreamNo,
     /// The node that runs it.
     pub owner: NodeId,
-    /// The owner's name for the command that began it, so that it can ask again after an unknown outcome.
+    /// The node that gave it to its owner: the one that it came to, most often the owner itself, or one that is gone.
+    pub from: NodeId,
+    /// The name of the command that began it, given by the node that it came to, so that that one can ask again after an
+    /// unknown outcome.
     pub attempt: u64,
     /// Its messages go to a standalone stream because its own connection gets nothing but the answer.
     pub answer_only: bool,
+    /// What it asks for, if another node than the one that it came to runs it, or may have to.
+    pub request: Option<Box<Request>>,
+}
+
+/// A client's request as it is kept: without anything that came with it, credentials above all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Whatever the nodes agree on; they write it and read it.
+    pub text: Bytes,
+    /// Done twice it does no more than done once: if its owner goes, another node may do it. That happens once to a call.
+    pub again: bool,
+}
+
+impl Call {
+    /// Whether its owner has to learn of it from the session, because it did not come there.
+    pub fn is_errand(&self) -> bool {
+        self.from != self.owner && self.request.is_some()
+    }
+
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        self.request.as_ref().map_or(0, |request| request.text.len() as u64)
+    }
 }
 
 /// A server's request in flight.

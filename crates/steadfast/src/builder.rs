@@ -13,7 +13,7 @@ use steadfast_engine::{
 use steadfast_http::{Config, Denied, Endpoint, Hosts, Identify, Origins, ResponseMode};
 use steadfast_store::{Store, StoreError};
 
-use crate::adapter::{HandlerBackend, HandlerPer, Speech};
+use crate::adapter::{HandlerBackend, HandlerPer, Repeats, Speech};
 use crate::seal::{Seal, StateKey};
 use crate::server::Server;
 use crate::store_url::{Durability, StoreUrl};
@@ -23,6 +23,7 @@ pub struct Builder<H> {
     factory: Box<dyn Fn() -> H + Send + Sync>,
     per: HandlerPer,
     speech: Speech,
+    repeats: Repeats,
     place: Place,
     durability: Durability,
     rules: Rules,
@@ -53,6 +54,7 @@ impl<H: ServerHandler> Builder<H> {
             factory: Box::new(factory),
             per: HandlerPer::default(),
             speech: Speech::default(),
+            repeats: Repeats::default(),
             place: Place::Url(StoreUrl::Memory),
             durability: Durability::default(),
             rules: Rules::default(),
@@ -96,6 +98,16 @@ impl<H: ServerHandler> Builder<H> {
     /// refused with an error.
     pub fn silent_handler(mut self) -> Self {
         self.speech = Speech::Silent;
+        self
+    }
+
+    /// If the process that runs a call dies, another one that shares the store does it again, once, provided that doing it twice does
+    /// no harm: a tool that the handler's `get_tool` annotates as read-only or idempotent, or a method that only looks. The
+    /// client gets its one answer on the stream that it resumes. What is kept of such a call is its method and its
+    /// parameters, in the session store: the second time there is no HTTP request for the handler to look at, which is why
+    /// this is off unless it is asked for. Other calls get an error that says that their outcome is not known.
+    pub fn repeat_safe_calls(mut self) -> Self {
+        self.repeats = Repeats::WhatIsSafe;
         self
     }
 
@@ -336,7 +348,7 @@ impl<H: ServerHandler> Builder<H> {
         };
         let (clock, entropy) = (Arc::clone(&self.clock), Arc::clone(&self.entropy));
         let seal = Seal::new(&self.state_keys, self.state_lifetime, clock, entropy);
-        let backend = Arc::new(HandlerBackend::new(self.factory, self.per, self.speech, seal));
+        let backend = Arc::new(HandlerBackend::new(self.factory, self.per, self.speech, self.repeats, seal));
         let engine =
             Engine::start(store, backend, self.clock, self.entropy, self.options, self.listeners).await?;
         Ok(Server::new(Endpoint::new(engine, self.config)))

@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use steadfast_session::changes::Appended;
+use steadfast_session::command::Heir;
 use steadfast_session::{AskNo, CallNo, Changes, ConnNo, Facts, Lifecycle, NodeId, SessionId, StreamNo};
 
 /// Something that a node may have to act on. A lost signal may delay, never lose: everything but
@@ -28,6 +29,8 @@ pub struct News<'a> {
     pub withdrawn: &'a [(AskNo, NodeId)],
     /// Asks whose answer waits for its node to collect it.
     pub kept: &'a [(AskNo, NodeId)],
+    /// Calls that a node has to run although they did not come to it. It may never have heard of the session.
+    pub errands: &'a [(CallNo, NodeId)],
 }
 
 impl<'a> News<'a> {
@@ -41,6 +44,7 @@ impl<'a> News<'a> {
             stopped: &changes.stopped,
             withdrawn: &changes.withdrawn,
             kept: &changes.kept,
+            errands: &changes.errands,
         }
     }
 
@@ -52,6 +56,7 @@ impl<'a> News<'a> {
             && self.stopped.is_empty()
             && self.withdrawn.is_empty()
             && self.kept.is_empty()
+            && self.errands.is_empty()
     }
 }
 
@@ -59,6 +64,10 @@ impl<'a> News<'a> {
 /// the store: it must be quick and must not call the store.
 pub trait Subscriber: Send + Sync {
     fn signal(&self, signal: Signal<'_>);
+
+    /// Who takes over the calls of a session that a dead node has left and that may be done again. Asked under the same
+    /// conditions.
+    fn heir(&self, facts: &Facts) -> Heir;
 }
 
 /// The one place a store reports to.
@@ -69,6 +78,10 @@ impl Outlet {
     /// The first subscriber stays; a store serves one node.
     pub(crate) fn set(&self, subscriber: Arc<dyn Subscriber>) {
         let _ = self.0.set(subscriber);
+    }
+
+    pub(crate) fn heir(&self, facts: &Facts) -> Heir {
+        self.0.get().map_or(Heir::Nobody, |subscriber| subscriber.heir(facts))
     }
 
     pub(crate) fn publish(&self, facts: &Arc<Facts>, changes: &Changes) {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use steadfast_session::command::{FailNode, Heir};
 use steadfast_session::{
     Command, Facts, Holdings, Limit, NodeId, Outcome, Read, Rules, SessionId, Step, StreamNo, Time,
 };
@@ -19,7 +20,8 @@ pub trait Store: Send + Sync + 'static {
     /// Opens a session under `facts.id`, at `facts.opened_at`.
     fn open(&self, facts: Facts) -> Reply<Opened>;
 
-    /// Applies one command. A session that does not exist gives the command's `NoSession` outcome.
+    /// Applies one command. A session that does not exist gives the command's `NoSession` outcome. Calls for another node that
+    /// has not joined, or is gone, are not begun: [`Begun::Fenced`](steadfast_session::command::Begun::Fenced).
     fn apply(&self, session: SessionId, command: Command, now: Time) -> Reply<Outcome>;
 
     /// Reads a stream after a position. Works for a while on a session that has closed, so that connections can
@@ -44,10 +46,12 @@ pub trait Store: Send + Sync + 'static {
     /// final for whatever the node held: a process that comes back is another node, or has to begin anew.
     fn is_alive(&self, node: NodeId) -> Reply<bool>;
 
-    /// Fails everything that nodes left behind that are gone. Gives how many nodes those were.
+    /// Sees to everything that nodes left behind that are gone: calls that may be done again go to the
+    /// [`heir`](Subscriber::heir), all else is failed. Gives how many nodes those were.
     fn bury_dead_nodes(&self, now: Time) -> Reply<usize>;
 
-    /// A node goes in good order: whatever it still holds is failed at once.
+    /// A node goes in good order: whatever it still holds is failed at once, but for calls that may be done again. Those wait
+    /// for whoever buries the node, which counts as dead from now on.
     fn leave(&self, node: NodeId, now: Time) -> Reply<()>;
 
     /// How often a waiting reader, and a node with calls or asks in flight, looks for changes that other processes made. `None` where every change is
@@ -97,6 +101,25 @@ pub trait StoreExt: Store {
 }
 
 impl<T: Store + ?Sized> StoreExt for T {}
+
+/// The node that a command gives calls to, if that is another one than the one that they came to.
+pub(crate) fn mailed_to(command: &Command) -> Option<NodeId> {
+    match command {
+        Command::Begin(begin) => (begin.owner != begin.node).then_some(begin.owner),
+        _ => None,
+    }
+}
+
+/// The nodes that hold something of a session by this command, if it succeeds.
+pub(crate) fn holders(command: &Command) -> [Option<NodeId>; 2] {
+    match command {
+        Command::Begin(begin) => [Some(begin.node), mailed_to(command)],
+        Command::OpenAsk(open) => [Some(open.owner), None],
+        Command::Attach(attach) => [Some(attach.node), None],
+        Command::FailNode(FailNode { heir: Heir::Node(heir), .. }) => [Some(*heir), None],
+        _ => [None, None],
+    }
+}
 
 /// The outcome of a command on a session that does not exist.
 pub(crate) fn no_session(command: &Command) -> Outcome {

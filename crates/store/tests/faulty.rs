@@ -24,7 +24,12 @@ async fn store() -> FaultyStore<MemoryStore> {
 }
 
 fn message() -> Append {
-    Append { target: Target::Standalone, class: Class::Notice, payload: Bytes::from_static(b"hello") }
+    Append {
+        target: Target::Standalone,
+        class: Class::Notice,
+        payload: Bytes::from_static(b"hello"),
+        fence: None,
+    }
 }
 
 fn appended(seq: u64) -> Result<AppendOutcome, StoreError> {

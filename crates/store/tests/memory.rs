@@ -52,7 +52,8 @@ async fn nodes_that_share_it_hear_of_each_others_changes() {
     let opened = vec![Heard::Lifecycle(Lifecycle::Opened)];
     assert_eq!(heard(), [vec![], opened], "the life of a session is told by whoever caused it");
 
-    let open = OpenAsk { target: Target::Standalone, owner: one, rest: Bytes::from_static(b"}") };
+    let open =
+        OpenAsk { target: Target::Standalone, owner: one, rest: Bytes::from_static(b"}"), fence: None };
     first.run(id, open, NOW).await.unwrap();
     let [here, there] = heard();
     assert!(here == there && here.len() == 1, "{here:?}\n{there:?}");

@@ -27,15 +27,20 @@ const EXPECTED: &[&str] = &[
     "Begin(OverLimit(Calls))",
     "Begin(OverLimit(Streams))",
     "Begin(OverLimit(SessionBytes))",
+    "Begin(OverLimit(KeptRequestBytes))",
     "Begin(NoSession)",
     "Append(Appended",
     "Append(Full)",
+    "Append(Fenced)",
     "Finish(Finished",
     "Finish(AlreadyFinished)",
     "Cancel(Cancelled",
     "Cancel(Nothing)",
     "Cancel(Ambiguous)",
     "FailNode(Failed",
+    "FailNode(Failed { calls: 0, handed: 1",
+    "FailNode(Failed { calls: 0, handed: 0, left: 1",
+    "errands",
     "OpenAsk(Opened",
     "OpenAsk(OverLimit(Asks))",
     "OpenAsk(CallGone)",
@@ -75,7 +80,7 @@ fn the_moves_reach_every_interesting_outcome() {
     let mut runner = TestRunner::deterministic();
     let strategy = moves::moves(80);
     let mut seen = BTreeSet::new();
-    for _ in 0..900 {
+    for _ in 0..1500 {
         let moves = strategy.new_tree(&mut runner).unwrap().current();
         play(moves, &mut seen);
     }
@@ -144,6 +149,9 @@ fn send(model: &mut Model, sent: Sent, now: Time, attempt: u64, seen: &mut BTree
 /// Notes situations that no single outcome shows.
 fn look(model: &Model, seen: &mut BTreeSet<String>) {
     for session in model.sessions.values() {
+        if session.calls().values().any(steadfast_session::Call::is_errand) {
+            seen.insert("errands".into());
+        }
         if session.kept_answer_bytes() > 0 {
             seen.insert("held answers".into());
         }

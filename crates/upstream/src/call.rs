@@ -5,7 +5,6 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use steadfast_client::{Answer, Boxed, CallOptions, Effect, Error, Listener, Notification, RequestId};
 use steadfast_engine::{CallHandle, Class, Incoming};
-use steadfast_wire::members::Members;
 use steadfast_wire::rpc::{ErrorObject, json_string};
 
 use crate::errors;
@@ -38,7 +37,9 @@ pub(crate) async fn call(
     let token = params.and_then(messages::progress_token);
     let request = Request { method: &incoming.method, params, token };
     check(link, call, &request).await?;
-    link.mind_the_lease();
+    if !link.shared.is_retired() {
+        link.mind_the_lease();
+    }
     let turn = link.turns.next(call.cancelled()).await?;
     let answer = match attempt_until_known(link, turn.lane, call, &request).await? {
         Answer::Result(result) => result,
@@ -75,12 +76,12 @@ async fn attempt_until_known(
             return Err(errors::of_client(&error, risked));
         }
         // The server has to be there for another attempt, and to say whether there may be one.
-        seat = match healed(link, lane, &seat, call, &error).await {
+        seat = match Box::pin(healed(link, lane, &seat, call, &error)).await {
             Ok(seat) => seat,
             Err(late) if !unknown => return Err(errors::of_client(&late, true)),
             Err(_) => return Err(errors::of_client(&error, known == Some(true))),
         };
-        if unknown && !is_safe(link, &seat, request).await {
+        if unknown && !Box::pin(is_safe(link, &seat, request)).await {
             return Err(errors::of_client(&error, false));
         }
         risked |= unknown;
@@ -199,7 +200,7 @@ async fn check(link: &Link, call: &CallHandle, request: &Request<'_>) -> Result<
     if request.method != "resources/subscribe" {
         return Ok(());
     }
-    let record = Record::load(&call.session()).await.ok().flatten().unwrap_or_default();
+    let record = Box::pin(Record::load(&call.session())).await.ok().flatten().unwrap_or_default();
     if record.subscriptions.len() < MAX_SUBSCRIPTIONS {
         return Ok(());
     }
@@ -215,7 +216,9 @@ async fn note(link: &Link, lane: usize, call: &CallHandle, request: &Request<'_>
         "tools/list" => drop(link.shared.tools.learn(result)),
         "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe" => {
             let params = request.params.unwrap_or_default();
-            let noted = Record::change(&call.session(), |record| record.note(request.method, params)).await;
+            let session = call.session();
+            let noted = Record::change(&session, |record| record.note(request.method, params));
+            let noted = Box::pin(noted).await;
             if let Err(error) = noted {
                 tracing::warn!(session = link.short(), %error, "what the server was told is not written down");
             }
@@ -225,9 +228,13 @@ async fn note(link: &Link, lane: usize, call: &CallHandle, request: &Request<'_>
     }
 }
 
-/// The tool that a call names.
+/// The tool that a call names, without a copy of all the rest.
 pub(crate) fn tool_name(params: Option<&str>) -> Option<String> {
-    Members::parse(params?).ok()?.text("name")
+    #[derive(serde::Deserialize)]
+    struct Named {
+        name: String,
+    }
+    serde_json::from_str(params?).ok().map(|Named { name }| name)
 }
 
 /// Whether a call may be made twice; `None` if the server has to be asked.

@@ -1,9 +1,63 @@
-//! Why a call has no answer of the server's, in words for its client.
+//! Why a call has no answer of the server's, in words for its client. They are the same with and without a session.
 
 use steadfast_client::{Error, Wait};
 use steadfast_engine::backend::Denied;
 use steadfast_engine::{Denial, Refusal, Unwelcome};
-use steadfast_wire::rpc::{ErrorObject, INTERNAL_ERROR, json_string};
+use steadfast_wire::rpc::{ErrorObject, INTERNAL_ERROR, INVALID_PARAMS, json_string};
+
+/// Nothing was sent, because nobody is there.
+pub(crate) fn unavailable(why: &str) -> ErrorObject {
+    let message = format!("The server behind this gateway cannot be reached: {why}. Try again later.");
+    ErrorObject::internal("upstream_unavailable", message, true)
+}
+
+/// Nothing was sent, because the server has not proven who it is. Its operator has to see to that.
+pub(crate) fn untrusted(why: &str) -> ErrorObject {
+    let message = format!("The server behind this gateway is not trusted: {why}.");
+    ErrorObject::internal("upstream_untrusted", message, false)
+}
+
+/// Something may have been done. `safe`: doing it once more does no harm.
+pub(crate) fn unknown(why: &str, safe: bool) -> ErrorObject {
+    let message = format!("The server was lost while it worked on this; it may have taken effect: {why}.");
+    ErrorObject::internal("outcome_unknown", message, safe)
+}
+
+/// What the server answers is none.
+pub(crate) fn bad_answer(why: &str, safe: bool) -> ErrorObject {
+    let message = format!("The server behind this gateway cannot be used: {why}.");
+    ErrorObject::internal("bad_answer", message, safe)
+}
+
+pub(crate) fn cancelled(safe: bool) -> ErrorObject {
+    ErrorObject::internal("cancelled", "The call was cancelled.", safe)
+}
+
+/// An HTTP status that says no, without an error in JSON-RPC.
+pub(crate) fn refused(status: u16, body: &[u8]) -> ErrorObject {
+    let message = format!("The server refused with status {status}: {}", quote(body));
+    let (reason, retryable) = (json_string("upstream_refused"), matches!(status, 408 | 425 | 429 | 503));
+    let data = format!(r#"{{"reason":{reason},"status":{status},"retryable":{retryable}}}"#);
+    ErrorObject { code: INTERNAL_ERROR, message, data: Some(data) }
+}
+
+/// The server does not like the credentials that it was shown. `said` is its own error, if it gave one.
+pub(crate) fn unauthorized(status: u16, body: &[u8], said: Option<ErrorObject>) -> ErrorObject {
+    let why = said.map_or_else(|| quote(body), |error| error.message);
+    let message = format!("The server refuses these credentials with status {status}: {why}");
+    let data = format!(r#"{{"reason":"unauthorized","status":{status},"retryable":false}}"#);
+    ErrorObject { code: INTERNAL_ERROR, message, data: Some(data) }
+}
+
+/// The server's word on the client's own credentials, which is for the client. `None`: it is not about them.
+pub(crate) fn denial(status: u16, challenge: Option<String>, error: ErrorObject) -> Option<Denial> {
+    let reason = match status {
+        401 => Denied::Unauthenticated,
+        403 => Denied::Forbidden,
+        _ => return None,
+    };
+    Some(Denial { reason, challenge, error })
+}
 
 /// The server answered, with an error. What cannot be read of it is still an error.
 pub(crate) fn of_server(text: &[u8]) -> ErrorObject {
@@ -16,17 +70,13 @@ pub(crate) fn of_server(text: &[u8]) -> ErrorObject {
 /// There is no answer. `safe`: doing it once more does no harm.
 pub(crate) fn of_client(error: &Error, safe: bool) -> ErrorObject {
     match error {
-        Error::BadParams => {
-            ErrorObject::new(steadfast_wire::rpc::INVALID_PARAMS, "The parameters are not a JSON object.")
-        }
-        Error::Cancelled | Error::Closed => {
-            ErrorObject::internal("cancelled", "The call was cancelled.", safe)
-        }
+        Error::BadParams => ErrorObject::new(INVALID_PARAMS, "The parameters are not a JSON object."),
+        Error::Cancelled | Error::Closed => cancelled(safe),
         Error::TooManyCalls { limit } => {
             let message = format!("{limit} calls are on their way to the server already. Try again later.");
             ErrorObject::internal("over_limit", message, true)
         }
-        Error::Refused { status, body, .. } => refused(*status, body),
+        Error::Refused { status, body, .. } => of_refusal(*status, body),
         Error::NoCommonRevision { offered } => {
             let supported: Vec<String> = offered.iter().map(|one| json_string(one)).collect();
             let speaks = if offered.is_empty() { "other versions".to_owned() } else { offered.join(", ") };
@@ -34,18 +84,17 @@ pub(crate) fn of_client(error: &Error, safe: bool) -> ErrorObject {
                 "Unsupported protocol version: the server behind this gateway speaks {speaks}, and a client with sessions cannot use it."
             );
             let data = Some(format!(r#"{{"supported":[{}]}}"#, supported.join(",")));
-            ErrorObject { code: steadfast_wire::rpc::INVALID_PARAMS, message, data }
+            ErrorObject { code: INVALID_PARAMS, message, data }
         }
         Error::OldTransport => ErrorObject::internal(
             "no_common_version",
             "The server behind this gateway speaks 2024-11-05 over HTTP+SSE, which is not supported.",
             false,
         ),
-        Error::Connect(_) | Error::SessionLost => unavailable(error),
+        Error::Connect(_) | Error::SessionLost => unavailable(&error.to_string()),
+        Error::Untrusted(why) => untrusted(why),
         Error::Timeout(Wait::Head | Wait::Call) | Error::Broken(_) | Error::OutcomeUnknown { .. } => {
-            let message =
-                format!("The server was lost while it worked on this; it may have taken effect: {error}.");
-            ErrorObject::internal("outcome_unknown", message, safe)
+            unknown(&error.to_string(), safe)
         }
         Error::BadAddress(_)
         | Error::BadConfig(_)
@@ -54,20 +103,12 @@ pub(crate) fn of_client(error: &Error, safe: bool) -> ErrorObject {
         | Error::BadAnswer(_)
         | Error::UnusableTool { .. }
         | Error::UnknownResultType(_)
-        | Error::TooManyRounds { .. } => {
-            ErrorObject::internal("bad_answer", format!("The server cannot be used: {error}."), false)
-        }
+        | Error::TooManyRounds { .. } => bad_answer(&error.to_string(), false),
     }
 }
 
-/// Nothing was sent, because nobody is there.
-pub(crate) fn unavailable(error: &Error) -> ErrorObject {
-    let message = format!("The server behind this gateway cannot be reached: {error}. Try again later.");
-    ErrorObject::internal("upstream_unavailable", message, true)
-}
-
 /// An HTTP status that says no. If the server says why in JSON-RPC, that is the answer.
-fn refused(status: u16, body: &[u8]) -> ErrorObject {
+fn of_refusal(status: u16, body: &[u8]) -> ErrorObject {
     #[derive(serde::Deserialize)]
     struct Response<'a> {
         #[serde(borrow)]
@@ -76,7 +117,7 @@ fn refused(status: u16, body: &[u8]) -> ErrorObject {
     let said = serde_json::from_slice::<Response<'_>>(body).ok();
     let said = said.and_then(|said| ErrorObject::parse(said.error.get().as_bytes()));
     if let 401 | 403 = status {
-        return unauthorized(status, said.map_or_else(|| quote(body), |error| error.message));
+        return unauthorized(status, body, said);
     }
     if let Some(error) = said {
         return error;
@@ -85,29 +126,20 @@ fn refused(status: u16, body: &[u8]) -> ErrorObject {
     if let (200, Some(error)) = (status, ErrorObject::parse(body)) {
         return error;
     }
-    let message = format!("The server refused with status {status}: {}", quote(body));
-    let (reason, retryable) = (json_string("upstream_refused"), matches!(status, 408 | 425 | 429 | 503));
-    let data = format!(r#"{{"reason":{reason},"status":{status},"retryable":{retryable}}}"#);
-    ErrorObject { code: INTERNAL_ERROR, message, data: Some(data) }
-}
-
-/// The server does not like the credentials that it was shown.
-fn unauthorized(status: u16, why: String) -> ErrorObject {
-    let message = format!("The server refuses these credentials with status {status}: {why}");
-    let data = format!(r#"{{"reason":"unauthorized","status":{status},"retryable":false}}"#);
-    ErrorObject { code: INTERNAL_ERROR, message, data: Some(data) }
+    refused(status, body)
 }
 
 /// Why no session can be opened. Where the server sees the client's own credentials (`forwarded`), its word on them is for
 /// the client; where it sees ours, that is none of the client's business.
 pub(crate) fn of_opening(error: &Error, forwarded: bool) -> Unwelcome {
-    match error {
-        Error::Refused { status: status @ (401 | 403), challenge, .. } if forwarded => {
-            let reason = if *status == 401 { Denied::Unauthenticated } else { Denied::Forbidden };
-            Unwelcome::Denied(Denial { reason, challenge: challenge.clone(), error: of_client(error, true) })
+    let told = of_client(error, true);
+    let denial = match error {
+        Error::Refused { status, challenge, .. } if forwarded => {
+            denial(*status, challenge.clone(), told.clone())
         }
-        _ => Unwelcome::Error(of_client(error, true)),
-    }
+        _ => None,
+    };
+    denial.map_or(Unwelcome::Error(told), Unwelcome::Denied)
 }
 
 /// The client has not answered what the server asked.
@@ -162,6 +194,7 @@ mod tests {
         for (error, safe, reason, retryable) in [
             (Error::Connect("refused".into()), false, "upstream_unavailable", true),
             (Error::SessionLost, false, "upstream_unavailable", true),
+            (Error::Untrusted("expired".into()), true, "upstream_untrusted", false),
             (Error::Broken("reset".into()), false, "outcome_unknown", false),
             (Error::OutcomeUnknown { why: "gone".into() }, true, "outcome_unknown", true),
             (Error::BadAnswer("no JSON".into()), true, "bad_answer", false),

@@ -8,6 +8,7 @@ use steadfast_engine::{Class, SessionHandle, StateError};
 use steadfast_wire::rpc::{json_string, warning};
 use tokio::time::Instant;
 
+use crate::lease::Held;
 use crate::link::{Link, record_of};
 use crate::record::{Record, Seated};
 use crate::seat::Seat;
@@ -49,19 +50,30 @@ impl Link {
         Instant::now() + self.shared.config.patience
     }
 
+    /// Until when somebody else may be busy with what is given up at `end`: the last attempt may begin just before, and a
+    /// program that has to be downloaded first takes its time to open a session.
+    fn with_opening(&self, end: Instant) -> Instant {
+        end + self.shared.config.timeouts.control
+    }
+
     /// Where a lane sits; if it does not, it sits down: where it sat before according to the record, or anywhere.
     pub(crate) async fn seated(&self, lane: usize) -> Result<Arc<Seat>, Error> {
-        if let Some(seat) = self.lanes[lane].seat() {
-            return Ok(seat);
+        match self.lanes[lane].seat() {
+            Some(seat) => Ok(seat),
+            // Rare and large: it must not weigh on every call.
+            None => Box::pin(self.sit_down(lane)).await,
         }
+    }
+
+    async fn sit_down(&self, lane: usize) -> Result<Arc<Seat>, Error> {
         let end = self.patience();
-        let _settling = self.lanes[lane].settle(end).await.ok_or_else(nobody_there)?;
+        let _settling = self.lanes[lane].settle(self.with_opening(end)).await.ok_or_else(nobody_there)?;
         if let Some(seat) = self.lanes[lane].seat() {
             return Ok(seat);
         }
         let session = self.session().ok_or(Error::Closed)?;
         let record = record_of(&session).await;
-        self.claim(&session, &record).await;
+        self.claim_what_is_needed(&session).await?;
         if let Some((name, open)) = record.session(lane) {
             if let Some(place) = self.shared.servers.find(&self.short(), name) {
                 return Ok(self.sit(lane, self.resume(lane, place, open)?));
@@ -74,11 +86,28 @@ impl Link {
         Ok(self.sit(lane, seat))
     }
 
+    /// A program that another process has started cannot be reached from here.
+    async fn claim_what_is_needed(&self, session: &SessionHandle) -> Result<(), Error> {
+        let are_programs = self.shared.servers.are_programs();
+        if !self.shared.config.standalone && !are_programs {
+            return Ok(());
+        }
+        match self.claim(session).await {
+            Held::Ours(_) => Ok(()),
+            _ if are_programs => {
+                Err(Error::Connect("another process of this gateway serves the session".to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Goes on with every session at the server that the record knows.
     pub(crate) async fn resume_all(&self) {
         let Some(session) = self.session() else { return };
         let record = record_of(&session).await;
-        self.claim(&session, &record).await;
+        if self.claim_what_is_needed(&session).await.is_err() {
+            return;
+        }
         for (lane, place) in self.lanes.iter().enumerate() {
             let _settling = place.settling.lock().await;
             if place.seat().is_none()
@@ -106,27 +135,34 @@ impl Link {
         }
     }
 
-    /// Tries each place but one, the best first.
+    /// Tries each place but one, the best first. If one of them may fare better later, that counts and not what else is wrong.
     async fn sit_once(&self, lane: usize, avoid: Option<&str>) -> Result<Seat, Error> {
         let mut tried: Vec<_> = avoid.into_iter().map(str::to_owned).collect();
-        let mut last = nobody_there();
+        let mut missed = None;
         while let Some(place) = self.shared.servers.next(&self.short(), &tried) {
             let (name, replica) = (place.name.clone(), place.replica().cloned());
-            last = match self.connect(lane, place).await {
+            let error = match self.connect(lane, place).await {
                 Ok(seat) => {
                     replica.iter().for_each(|replica| replica.succeeded());
                     return Ok(seat);
                 }
                 // Opening a session twice does no harm, so whatever was lost on the way may be tried elsewhere.
                 Err(error) if is_passing(&error) => error,
+                Err(error @ Error::Untrusted(_)) => {
+                    tracing::error!(replica = name, %error, "a replica cannot be used");
+                    error
+                }
                 Err(error) => return Err(error),
             };
-            if !matches!(last, Error::Refused { .. }) {
+            if !matches!(error, Error::Refused { .. }) {
                 replica.iter().for_each(|replica| replica.failed());
+            }
+            if missed.as_ref().is_none_or(|before| !is_passing(before) || is_passing(&error)) {
+                missed = Some(error);
             }
             tried.push(name);
         }
-        Err(last)
+        Err(missed.unwrap_or_else(nobody_there))
     }
 
     /// A call on this seat met a server that is not there. Waits for it, or moves; when this returns, another attempt is
@@ -134,7 +170,8 @@ impl Link {
     pub(crate) async fn heal(&self, lane: usize, lost: &Arc<Seat>, error: &Error) -> Result<(), Error> {
         let Some(replica) = lost.place.replica() else { return Ok(()) };
         let end = self.patience();
-        let _settling = self.lanes[lane].settle(end).await.ok_or_else(|| error.clone())?;
+        let settling = self.lanes[lane].settle(self.with_opening(end)).await;
+        let _settling = settling.ok_or_else(|| error.clone())?;
         if self.lanes[lane].seat().is_none_or(|seat| !Arc::ptr_eq(&seat, lost)) {
             return Ok(());
         }
@@ -191,7 +228,9 @@ impl Link {
     /// Tells the server what was told it in another lane meanwhile. Whoever calls this has the lane's turn.
     pub(crate) async fn catch_up(&self, lane: usize, seat: &Seat) {
         let missed = self.lanes[lane].missed();
-        self.repeat(seat, missed).await;
+        if !missed.is_empty() {
+            Box::pin(self.repeat(seat, missed)).await;
+        }
     }
 
     async fn repeat(&self, seat: &Seat, repeats: Vec<Repeat>) {
@@ -217,15 +256,16 @@ impl Link {
             is_new = record.lanes.get(lane).is_none_or(Option::is_none);
             record.seat(lane, Seated::new(place, open));
             record.capabilities.clone_from(&fresh.capabilities);
-            // Whoever opens a session hears what comes in it.
-            record.listener = Some(session.engine().node().0);
             current = record.clone();
             true
         });
         if let Err(error) = written.await {
             tracing::error!(session = self.short(), %error, "where a session sits cannot be written down");
         }
-        self.lease.take();
+        if !self.shared.servers.are_programs() {
+            // Whoever opens a session hears what comes in it.
+            self.seize(&session).await;
+        }
         if lane > 0 {
             // These keep nothing that a client could miss, and resources are watched from the first lane.
             current.subscriptions.clear();

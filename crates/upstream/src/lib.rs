@@ -4,12 +4,15 @@
 //! [`Upstream`] is that backend, and [`Config`] is all it is told.
 #![forbid(unsafe_code)]
 
+mod attend;
 mod call;
 mod config;
 mod errors;
+mod farewell;
 mod healing;
 mod lease;
 mod link;
+mod links;
 mod messages;
 mod owner;
 mod record;

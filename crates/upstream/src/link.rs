@@ -18,13 +18,14 @@ use tokio::time::Instant;
 
 use crate::config::Credential;
 use crate::errors;
-use crate::lease::Lease;
+use crate::lease::{Held, Lease};
+use crate::links::Links;
 use crate::messages;
 use crate::owner::LinkOwner;
 use crate::record::{MAX_SUBSCRIPTIONS, Record};
 use crate::seat::{Place, Seat};
 use crate::turns::Turns;
-use crate::upstream::{Links, Shared, random_number};
+use crate::upstream::{Shared, random_number};
 
 /// A client's session.
 pub(crate) struct Link {
@@ -172,7 +173,8 @@ impl Link {
 
     /// Opens a session at this place.
     pub(crate) async fn connect(&self, lane: usize, place: Place) -> Result<Seat, Error> {
-        let config = ClientConfig { url: place.url.clone(), headers: self.headers(), ..self.config.clone() };
+        let (url, headers, standalone) = (place.url.clone(), self.headers(), self.standalone());
+        let config = ClientConfig { url, headers, standalone, ..self.config.clone() };
         let owner = self.owner(lane, &place);
         let no = owner.seat;
         let client = Client::connect_over(Arc::clone(&place.transport), config, owner).await?;
@@ -184,13 +186,23 @@ impl Link {
         // Ids of the process before may still be in flight there.
         let first_id = random_number();
         let headers = self.headers();
-        let standalone = if self.lease.is_ours() { self.config.standalone } else { Standalone::Closed };
+        let standalone = if self.lease.is_ours() { self.standalone() } else { Standalone::Closed };
         let config =
             ClientConfig { url: place.url.clone(), first_id, headers, standalone, ..self.config.clone() };
         let owner = self.owner(lane, &place);
         let no = owner.seat;
         let client = Client::resume_over(Arc::clone(&place.transport), &config, session, owner)?;
         Ok(Seat { no, place, client })
+    }
+
+    /// Whether the server's own stream is held. Once another upstream has the session, it is that one's.
+    fn standalone(&self) -> Standalone {
+        if self.shared.is_retired() { Standalone::Closed } else { self.config.standalone }
+    }
+
+    /// Listens no more to what the server sends outside of calls.
+    pub(crate) fn fall_silent(&self) {
+        self.lanes.iter().filter_map(Lane::seat).for_each(|seat| seat.client.leave_standalone());
     }
 
     fn owner(&self, lane: usize, place: &Place) -> LinkOwner {
@@ -204,6 +216,9 @@ impl Link {
         drop(self.lanes[lane].change(Some(Arc::clone(&seat))));
         if let Some(link) = self.me().filter(|_| self.is_closed()) {
             tokio::spawn(async move { link.close().await });
+        }
+        if self.shared.is_retired() {
+            self.fall_silent();
         }
         seat
     }
@@ -270,8 +285,21 @@ impl Link {
             }
         }
         // Whoever waits must not keep the engine alive.
-        let asked = self.session().map(|session| session.ask(rest));
-        asked.ok_or(Refusal::NoSession)?.await
+        let held = self.lease.held();
+        if !matches!(held, Held::Ours(_)) {
+            return Err(Refusal::Fenced);
+        }
+        let asked = self.session().map(|session| session.ask_under(held.fence(), rest));
+        let asked = asked.ok_or(Refusal::NoSession)?.await;
+        self.mind(&asked).await;
+        asked
+    }
+
+    /// If what was said in the server's name was not taken because another process speaks in it by now, this one lets go.
+    async fn mind<T>(&self, said: &Result<T, Refusal>) {
+        if let Err(Refusal::Fenced) = said {
+            self.lost_the_lease().await;
+        }
     }
 
     /// Passes on what belongs to no call.
@@ -283,7 +311,15 @@ impl Link {
         }
         let Some((class, payload)) = messages::for_session(&notification) else { return };
         let Some(session) = self.opened().await else { return };
-        if let Err(refusal) = session.notify(class, payload).await {
+        let held = self.lease.held();
+        if !matches!(held, Held::Ours(_)) {
+            tracing::debug!(session = self.short(), "another process hears what the server says");
+            return;
+        }
+        let said = session.notify_under(held.fence(), class, payload).await;
+        drop(session);
+        self.mind(&said).await;
+        if let Err(refusal) = said {
             tracing::debug!(session = self.short(), method = notification.method, %refusal, "a notification is lost");
         }
     }
@@ -311,6 +347,10 @@ impl Link {
     /// Ends the sessions at the server.
     pub(crate) async fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
+        self.leave_seats().await;
+    }
+
+    pub(crate) async fn leave_seats(&self) {
         for lane in &self.lanes {
             let Some(seat) = lane.change(None) else { continue };
             if let Err(error) = seat.client.clone().close().await {

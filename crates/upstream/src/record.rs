@@ -23,9 +23,6 @@ pub(crate) struct Record {
     pub(crate) lanes: Vec<Option<Seated>>,
     /// What the server can do, as the JSON text of an object.
     pub(crate) capabilities: String,
-    /// The node that hears what the server sends outside of calls.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) listener: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) level: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
@@ -109,6 +106,12 @@ impl Record {
     /// Whether the client wants to hear of warnings.
     pub(crate) fn wants_warnings(&self) -> bool {
         !matches!(self.level.as_deref(), Some("error" | "critical" | "alert" | "emergency"))
+    }
+
+    /// What was written down of a session that has ended.
+    pub(crate) async fn left_by(session: &SessionHandle) -> Option<Self> {
+        let value = session.left(KEY).await.ok().flatten()?;
+        serde_json::from_slice(&value.bytes).ok()
     }
 
     pub(crate) async fn load(session: &SessionHandle) -> Result<Option<Self>, StateError> {

@@ -1,12 +1,13 @@
 //! The replicas of an HTTP server: which are there, how many sessions each has, and which one is next.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use http::Uri;
-use steadfast_client::transport::{Http, Tls, Transport};
+use steadfast_client::transport::{Anchor, Http, Tls, Transport};
 use steadfast_client::{Limits, Timeouts};
 use tokio::net::TcpStream;
 
@@ -24,10 +25,13 @@ const MAX_ADDRESSES: usize = 64;
 
 /// One process of the server, as far as we can tell.
 pub(crate) struct Replica {
+    /// Its address, and the one that its host's name stood for when it was found: under this a session finds it again.
     pub(crate) name: String,
     pub(crate) url: Uri,
-    /// Where it is, if its name stands for several.
+    /// Where it was found. Without: its host is no name, or could not be looked up.
     address: Option<SocketAddr>,
+    /// Holds it to where it was found while its name stands for several. One alone is wherever its name says.
+    anchor: Anchor,
     pub(crate) transport: Arc<dyn Transport>,
     sessions: AtomicUsize,
     is_down: AtomicBool,
@@ -45,9 +49,10 @@ pub struct ReplicaStatus {
 impl Replica {
     fn new(url: &Uri, address: Option<SocketAddr>, ways: &Ways) -> Arc<Self> {
         let name = address.map_or_else(|| url.to_string(), |address| format!("{url}#{address}"));
-        let transport = ways.to(url, address);
+        let anchor = Anchor::default();
+        let transport = ways.to(url, &anchor);
         let (sessions, is_down) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Arc::new(Self { name, url: url.clone(), address, transport, sessions, is_down })
+        Arc::new(Self { name, url: url.clone(), address, anchor, transport, sessions, is_down })
     }
 
     pub(crate) fn is_up(&self) -> bool {
@@ -73,7 +78,7 @@ impl Replica {
         let host = self.url.host().unwrap_or_default().trim_matches(['[', ']']);
         let port = port(&self.url);
         let connect = async {
-            match self.address {
+            match self.anchor.address() {
                 Some(address) => TcpStream::connect(address).await,
                 None => TcpStream::connect((host, port)).await,
             }
@@ -132,13 +137,12 @@ pub(crate) struct Ways {
 }
 
 impl Ways {
-    fn to(&self, url: &Uri, address: Option<SocketAddr>) -> Arc<dyn Transport> {
+    fn to(&self, url: &Uri, anchor: &Anchor) -> Arc<dyn Transport> {
         let Self { tls, timeouts, limits } = self;
-        match (is_secure(url), address) {
-            (true, Some(address)) => Arc::new(Http::pinned_and_secured(address, tls, timeouts, limits)),
-            (true, None) => Arc::new(Http::secured(tls, timeouts, limits)),
-            (false, Some(address)) => Arc::new(Http::pinned(address, timeouts, limits)),
-            (false, None) => Arc::new(Http::new(timeouts, limits)),
+        if is_secure(url) {
+            Arc::new(Http::anchored_and_secured(anchor, tls, timeouts, limits))
+        } else {
+            Arc::new(Http::anchored(anchor, timeouts, limits))
         }
     }
 }
@@ -152,7 +156,7 @@ pub(crate) struct Replicas {
 }
 
 impl Replicas {
-    pub(crate) async fn start(urls: Vec<Uri>, ways: Ways) -> Result<Arc<Self>, StartError> {
+    pub(crate) async fn start(mut urls: Vec<Uri>, ways: Ways) -> Result<Arc<Self>, StartError> {
         if urls.is_empty() {
             return Err(StartError::NoAddress);
         }
@@ -165,6 +169,9 @@ impl Replicas {
         if urls.iter().any(|url| url.authority().is_some_and(|authority| authority.as_str().contains('@'))) {
             return Err(StartError::SecretInAddress);
         }
+        // What is written down twice is there once.
+        let mut known = HashSet::new();
+        urls.retain(|url| known.insert(url.clone()));
         let replicas = Arc::new(Self { urls, ways, list: RwLock::default() });
         replicas.look_up().await;
         tokio::spawn(look_up_again(Arc::downgrade(&replicas)));
@@ -178,9 +185,15 @@ impl Replicas {
         left.min_by_key(|replica| (!replica.is_up(), replica.sessions.load(Ordering::Relaxed))).cloned()
     }
 
+    /// The one of this name; or the only one at that address, wherever its host's name has led since.
     pub(crate) fn find(&self, name: &str) -> Option<Arc<Replica>> {
         let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
-        list.iter().find(|replica| replica.name == name).cloned()
+        if let Some(found) = list.iter().find(|replica| replica.name == name) {
+            return Some(Arc::clone(found));
+        }
+        let url = name.split_once('#').map_or(name, |(url, _)| url);
+        let mut there = list.iter().filter(|replica| replica.url == *url);
+        there.next().filter(|_| there.next().is_none()).cloned()
     }
 
     /// Whether there is one that is up, besides this.
@@ -199,25 +212,39 @@ impl Replicas {
         list.iter().map(status).collect()
     }
 
-    /// Brings the list up to date. Replicas that are known stay the same; sessions on one that is gone go on there until it
-    /// fails them.
+    /// Brings the list up to date.
     async fn look_up(&self) {
-        let mut fresh = Vec::new();
+        let mut found = Vec::new();
         for url in &self.urls {
-            match addresses(url).await {
-                list if list.len() > 1 => fresh.extend(list.into_iter().map(|address| (url, Some(address)))),
-                // One address needs no name of its own, and none may be there when it is needed.
-                _ => fresh.push((url, None)),
+            found.push((url.clone(), addresses(url).await));
+        }
+        self.take_in(found);
+    }
+
+    /// Takes in what names stand for now. Replicas that are known stay the same, whether they are alone or not; sessions on one
+    /// that is gone go on there until it fails them.
+    fn take_in(&self, found: Vec<(Uri, Vec<SocketAddr>)>) {
+        let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
+        let mut fresh = Vec::new();
+        for (url, addresses) in found {
+            let is_one_of_several = addresses.len() > 1;
+            let at = |address: Option<SocketAddr>| {
+                let known = list.iter().find(|replica| replica.url == url && replica.address == address);
+                let replica = known.cloned().unwrap_or_else(|| Replica::new(&url, address, &self.ways));
+                replica.anchor.move_to(address.filter(|_| is_one_of_several));
+                replica
+            };
+            if addresses.is_empty() {
+                // Nobody knows better: it may be there when it is needed.
+                let before: Vec<_> = list.iter().filter(|replica| replica.url == url).cloned().collect();
+                fresh.extend(if before.is_empty() { vec![at(None)] } else { before });
+            } else {
+                fresh.extend(addresses.into_iter().map(|address| at(Some(address))));
             }
         }
-        let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
-        let known = |url: &Uri, address| {
-            list.iter().find(|replica| replica.url == *url && replica.address == address).cloned()
-        };
-        let fresh = fresh.into_iter().map(|(url, address)| {
-            known(url, address).unwrap_or_else(|| Replica::new(url, address, &self.ways))
-        });
-        *list = fresh.collect();
+        let before = std::mem::replace(&mut *list, fresh);
+        drop(list);
+        drop(before);
     }
 }
 
@@ -288,6 +315,55 @@ mod tests {
         assert_eq!(next(std::slice::from_ref(&b.name)).as_deref(), Some("/a"));
         assert!(!replicas.has_other(&b.name) && replicas.has_other(&a.name));
         assert_eq!(next(&[a.name.clone(), b.name.clone()]), None);
+    }
+
+    #[tokio::test]
+    async fn an_address_that_is_written_twice_is_one_replica() {
+        let replicas = replicas(&["http://127.0.0.1:1/a", "http://127.0.0.1:1/a"]).await;
+        for _ in 0..3 {
+            replicas.look_up().await;
+            assert_eq!(names(&replicas), [("http://127.0.0.1:1/a".to_owned(), None)]);
+        }
+    }
+
+    fn found(url: &str, addresses: &[&str]) -> Vec<(Uri, Vec<SocketAddr>)> {
+        vec![(url.parse().unwrap(), addresses.iter().map(|text| text.parse().unwrap()).collect())]
+    }
+
+    /// The names, and where each is held.
+    fn names(replicas: &Replicas) -> Vec<(String, Option<u16>)> {
+        let list = replicas.list.read().unwrap();
+        list.iter().map(|one| (one.name.clone(), one.anchor.address().map(|at| at.port()))).collect()
+    }
+
+    #[tokio::test]
+    async fn a_replica_is_the_same_alone_and_among_others() {
+        const URL: &str = "http://127.0.0.1:1/a";
+        let name = |address: &str| format!("{URL}#{address}");
+        let replicas = replicas(&[URL]).await;
+        replicas.take_in(found(URL, &["10.0.0.1:1"]));
+        assert_eq!(names(&replicas), [(name("10.0.0.1:1"), None)], "one alone is where its name says");
+        let first = replicas.find(&name("10.0.0.1:1")).unwrap();
+        // It gets company: whoever is there stays there.
+        replicas.take_in(found(URL, &["10.0.0.1:1", "10.0.0.2:2"]));
+        assert_eq!(names(&replicas), [(name("10.0.0.1:1"), Some(1)), (name("10.0.0.2:2"), Some(2))]);
+        assert!(Arc::ptr_eq(&first, &replicas.find(&name("10.0.0.1:1")).unwrap()));
+        let second = replicas.find(&name("10.0.0.2:2")).unwrap();
+        assert!(replicas.find(URL).is_none() && replicas.find(&name("10.0.0.3:3")).is_none());
+        // A name that cannot be looked up for a moment changes nothing.
+        replicas.take_in(found(URL, &[]));
+        assert_eq!(names(&replicas).len(), 2);
+        // Alone again.
+        replicas.take_in(found(URL, &["10.0.0.2:2"]));
+        assert_eq!(names(&replicas), [(name("10.0.0.2:2"), None)]);
+        assert!(Arc::ptr_eq(&second, &replicas.find(&name("10.0.0.2:2")).unwrap()));
+        // One alone is who was there before, wherever it is now.
+        replicas.take_in(found(URL, &["10.0.0.4:4"]));
+        let fourth = replicas.find(&name("10.0.0.4:4")).unwrap();
+        for before in [URL, &name("10.0.0.2:2")] {
+            assert!(Arc::ptr_eq(&fourth, &replicas.find(before).unwrap()), "{before}");
+        }
+        assert!(replicas.find("http://127.0.0.1:1/b").is_none());
     }
 
     #[test]

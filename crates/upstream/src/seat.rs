@@ -99,6 +99,11 @@ impl Servers {
         }
     }
 
+    /// Whether they are children of this process.
+    pub(crate) fn are_programs(&self) -> bool {
+        matches!(self, Self::Stdio { .. })
+    }
+
     pub(crate) fn has_other(&self, name: &str) -> bool {
         match self {
             Self::Http(replicas) => replicas.has_other(name),

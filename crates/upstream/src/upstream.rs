@@ -1,23 +1,26 @@
 //! The backend.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use steadfast_client::{Config as ClientConfig, Notification};
 use steadfast_engine::backend::BoxFuture;
 use steadfast_engine::{
-    Answer, Backend, CallHandle, Entropy, ExchangeHandle, Facts, Incoming, SessionHandle, SessionId,
-    SystemEntropy, Unwelcome, Welcome,
+    Answer, Backend, CallHandle, Entropy, ExchangeHandle, Facts, Incoming, Route, Routing, SessionHandle,
+    StateError, SystemEntropy, Unwelcome, Welcome,
 };
 use steadfast_wire::planted;
 use steadfast_wire::rpc::ErrorObject;
 
+use crate::attend::{self, Attendance};
 use crate::call::{self, is_safe_by};
 use crate::config::{Config, Credential, Server};
 use crate::errors::of_opening;
+use crate::farewell::{self, Farewells};
+use crate::lease::Held;
 use crate::link::{Lane, Link};
+use crate::links::{Links, Removed};
 use crate::record::Record;
 use crate::replicas::{ReplicaStatus, Replicas, Ways};
 use crate::seat::Servers;
@@ -30,6 +33,7 @@ use crate::tools::Tools;
 pub struct Upstream {
     shared: Arc<Shared>,
     links: Arc<Links>,
+    attendance: Attendance,
 }
 
 /// Why an upstream could not be started: its configuration is to blame.
@@ -52,7 +56,12 @@ pub(crate) struct Shared {
     pub(crate) servers: Servers,
     pub(crate) tools: Tools,
     pub(crate) forwarder: Forwarder,
+    pub(crate) farewells: Farewells,
     healed: AtomicU64,
+    /// Another has taken its place.
+    retired: AtomicBool,
+    /// This process takes nothing more upon itself.
+    is_leaving: AtomicBool,
 }
 
 impl Shared {
@@ -63,11 +72,27 @@ impl Shared {
         is_safe_by(&self.tools, method, params)
     }
 
+    /// Whether another process may do a call again if this one dies. What a client shows to prove who it is, is not kept: then
+    /// nobody else could.
+    fn may_be_repeated(&self, request: &Incoming) -> bool {
+        let params = request.params.as_deref().and_then(|params| std::str::from_utf8(params).ok());
+        !matches!(self.config.credential, Credential::Forwarded)
+            && self.is_safe(&request.method, params) == Some(true)
+    }
+
     /// Hears what concerns all sessions, on whatever stream it came.
     pub(crate) fn note(&self, notification: &Notification) {
         if notification.method == "notifications/tools/list_changed" {
             self.tools.forget();
         }
+    }
+
+    pub(crate) fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.is_leaving.load(Ordering::SeqCst)
     }
 
     pub(crate) fn count_healed(&self) {
@@ -81,20 +106,6 @@ pub(crate) fn random_number() -> i64 {
     SystemEntropy.fill(&mut bytes);
     // Whoever reads it as a floating-point number must not round it.
     (i64::from_le_bytes(bytes) >> 16).abs() + 1
-}
-
-/// The sessions that this process has something to do with.
-#[derive(Debug, Default)]
-pub(crate) struct Links(Mutex<HashMap<SessionId, Arc<Link>>>);
-
-impl Links {
-    pub(crate) fn remove(&self, session: &SessionId) -> Option<Arc<Link>> {
-        self.lock().remove(session)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Link>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Upstream {
@@ -120,8 +131,18 @@ impl Upstream {
         }
         let tools = Tools::new(config.limits.tools);
         let forwarder = Forwarder::new(&config);
-        let shared = Shared { config, client, servers, tools, forwarder, healed: AtomicU64::new(0) };
-        Ok(Self { shared: Arc::new(shared), links: Arc::default() })
+        let shared = Shared {
+            config,
+            client,
+            servers,
+            tools,
+            forwarder,
+            farewells: Farewells::default(),
+            healed: AtomicU64::new(0),
+            retired: AtomicBool::new(false),
+            is_leaving: AtomicBool::new(false),
+        };
+        Ok(Self { shared: Arc::new(shared), links: Arc::default(), attendance: Attendance::default() })
     }
 
     pub fn config(&self) -> &Config {
@@ -143,7 +164,7 @@ impl Upstream {
 
     /// Calls that wait for their turn.
     pub fn waiting(&self) -> usize {
-        self.links.lock().values().map(|link| link.turns.waiting()).sum()
+        self.links.all().iter().map(|link| link.turns.waiting()).sum()
     }
 
     /// Ends every program that was started, and waits for that. Sessions at servers that are reached over HTTP stay: whoever
@@ -154,17 +175,39 @@ impl Upstream {
         }
     }
 
+    /// Takes the place of another. Calls that run there go on, and that is all that it does from now on: what the servers send
+    /// by themselves is heard here.
+    pub fn succeed(self: &Arc<Self>, before: &Self) {
+        before.shared.retired.store(true, Ordering::Release);
+        // Whoever counts does not notice.
+        self.shared.healed.fetch_add(before.healed(), Ordering::Relaxed);
+        let links = before.links.all();
+        links.iter().for_each(|link| link.fall_silent());
+        if let Servers::Stdio { .. } = self.shared.servers {
+            // Nobody hears a program that is not running, and it is started when it is needed.
+            return;
+        }
+        let sessions: Vec<_> = links.iter().filter_map(|link| link.session()).collect();
+        let upstream = Arc::clone(self);
+        tokio::spawn(async move {
+            for session in sessions {
+                upstream.restored(session.clone()).await;
+                // It may have ended before there was a link that could be told of it.
+                if let Err(StateError::NoSession) = Record::load(&session).await {
+                    upstream.closed(&session);
+                }
+            }
+        });
+    }
+
     /// The link of a session, made if this process had nothing to do with it so far. `request` is the client's newest.
     fn link(&self, session: &SessionHandle, request: Option<&Incoming>) -> Arc<Link> {
         let facts = session.facts();
-        let mut links = self.links.lock();
-        let link = links.entry(facts.id).or_insert_with(|| {
+        let link = self.links.find_or_add(facts.id, || {
             let link = Link::new(&self.shared, &self.links, Arc::clone(facts));
             link.open(session);
             link
         });
-        let link = Arc::clone(link);
-        drop(links);
         if let Some(request) = request {
             link.show(request);
         }
@@ -182,30 +225,33 @@ impl Backend for Upstream {
             let forwarded = matches!(link.shared.config.credential, Credential::Forwarded);
             let seat = link.sit(0, seat.map_err(|error| of_opening(&error, forwarded))?);
             let (result, revision) = (seat.client.server(), seat.client.revision());
-            links.lock().insert(facts.id, link);
+            links.add(facts.id, link);
             Ok(Welcome { result, revision })
         })
     }
 
     fn opened(&self, session: SessionHandle) -> BoxFuture<Result<(), ErrorObject>> {
-        let link = self.links.lock().get(&session.facts().id).cloned();
+        let link = self.links.find(&session.facts().id);
         Box::pin(async move {
             let gone =
                 || ErrorObject::internal("upstream_unavailable", "The server is not there any more.", true);
             let link = link.ok_or_else(gone)?;
             let seat = link.lanes[0].seat().ok_or_else(gone)?;
             let open = seat.client.session().ok_or_else(gone)?;
-            let mut fresh = Record::opened(&seat.place.name, &open);
-            fresh.listener = Some(session.engine().node().0);
-            link.lease.take();
+            let fresh = Record::opened(&seat.place.name, &open);
             let written = Record::change(&session, |record| {
                 record.clone_from(&fresh);
                 true
             });
-            written.await.map_err(|error| {
-                let message = format!("The session cannot be written down: {error}.");
+            let (written, held) = tokio::join!(written, link.claim(&session));
+            let unwritten = |why: String| {
+                let message = format!("The session cannot be written down: {why}.");
                 ErrorObject::internal("store_unavailable", message, true)
-            })?;
+            };
+            written.map_err(|error| unwritten(error.to_string()))?;
+            if !matches!(held, Held::Ours(_)) {
+                return Err(unwritten("the lease is not to be had".to_owned()));
+            }
             link.open(&session);
             Ok(())
         })
@@ -224,6 +270,63 @@ impl Backend for Upstream {
     fn call(&self, call: CallHandle, request: Incoming) -> BoxFuture<Result<Bytes, ErrorObject>> {
         let link = self.link(&call.session(), Some(&request));
         Box::pin(async move { call::call(&link, &call, &request).await })
+    }
+
+    /// A program is a child of one process, so that one has to run the calls. Servers that are reached over HTTP are reached from
+    /// anywhere.
+    fn route(&self, session: &SessionHandle, request: &Incoming) -> Routing {
+        let again = self.shared.may_be_repeated(request);
+        if !self.shared.servers.are_programs() || is_told_otherwise(&request.method) {
+            return Routing::Now(Route { again, ..Route::default() });
+        }
+        let route = move |held: Held| match held {
+            Held::Theirs(node, _) => Route { at: Some(node), again, fence: held.fence() },
+            Held::Ours(_) | Held::Unknown => Route { at: None, again, fence: held.fence() },
+        };
+        let link = self.link(session, None);
+        if let Some(held) = link.lease.fresh() {
+            return Routing::Now(route(held));
+        }
+        let session = session.clone();
+        Routing::Later(Box::pin(async move { route(link.claim(&session).await) }))
+    }
+
+    fn misrouted(&self, facts: &Arc<Facts>) {
+        let Some(link) = self.links.find(&facts.id) else { return };
+        if let Held::Theirs(..) = link.lease.forget() {
+            return;
+        }
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { link.lost_the_lease().await });
+        }
+    }
+
+    fn attended(&self, sessions: Vec<SessionHandle>) -> BoxFuture<()> {
+        let links = if self.attendance.has_slept() { self.links.all() } else { Vec::new() };
+        let listens = self.shared.config.standalone || self.shared.servers.are_programs();
+        let forwarded = matches!(self.shared.config.credential, Credential::Forwarded);
+        let attended = sessions.into_iter().filter(|_| listens).filter_map(|session| {
+            // Without the client's own credential nothing can be done for it.
+            let known = self.links.find(&session.facts().id);
+            let link = known.or_else(|| (!forwarded).then(|| self.link(&session, None)))?;
+            Some((session, link))
+        });
+        let attended: Vec<_> = attended.collect();
+        Box::pin(async move {
+            attend::verify(links).await;
+            attend::take_over(attended).await;
+        })
+    }
+
+    /// A program ends with this process: sessions that have one here begin elsewhere with their next call. What comes from servers
+    /// that are reached over HTTP is heard until the end.
+    fn leaving(&self) -> BoxFuture<()> {
+        self.shared.is_leaving.store(true, Ordering::SeqCst);
+        if !self.shared.servers.are_programs() {
+            return Box::pin(async {});
+        }
+        let links = self.links.all();
+        Box::pin(async move { attend::give_up(links).await })
     }
 
     fn serve(&self, exchange: ExchangeHandle, request: Incoming) -> BoxFuture<Answer> {
@@ -251,10 +354,17 @@ impl Backend for Upstream {
         })
     }
 
-    fn closed(&self, facts: &Arc<Facts>) {
-        let link = self.links.remove(&facts.id);
-        if let (Some(link), Ok(runtime)) = (link, tokio::runtime::Handle::try_current()) {
-            runtime.spawn(async move { link.close().await });
+    fn closed(&self, session: &SessionHandle) {
+        let removed = self.links.remove(&session.facts().id);
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        match removed {
+            Removed::Link(link) => drop(runtime.spawn(async move { link.close().await })),
+            Removed::Before => {}
+            Removed::Unknown => {
+                let (shared, links) = (Arc::clone(&self.shared), Arc::clone(&self.links));
+                let session = session.clone();
+                runtime.spawn(async move { farewell::bid(&shared, &links, &session).await });
+            }
         }
     }
 }

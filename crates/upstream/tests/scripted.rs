@@ -13,7 +13,10 @@ mod scripted {
     mod healing;
     mod hostile;
     mod identity;
+    mod nodes;
     mod outcomes;
+    #[cfg(unix)]
+    mod programs;
     mod replicas;
     mod restarts;
     mod standalone;

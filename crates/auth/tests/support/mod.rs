@@ -1,6 +1,9 @@
 //! What tests are made of: a signer of tokens, a publisher of keys, and a clock that stands still.
 
 mod publisher;
+#[allow(dead_code, reason = "a part of it is used here")]
+#[path = "../../../client/tests/support/secure.rs"]
+pub(crate) mod secure;
 mod signer;
 
 use std::sync::Arc;

@@ -51,7 +51,7 @@ pub(crate) async fn call(
         if session.generation != first {
             return Err(Error::SessionLost);
         }
-        session = sessions.renew(shared, &session).await?;
+        session = Box::pin(sessions.renew(shared, &session)).await?;
     }
 }
 
@@ -106,7 +106,7 @@ impl Run<'_> {
             if why == Over::Ended && position.wants_to_be_polled() {
                 self.job.listener.sent_away();
             }
-            stream = self.resume(&mut position, why.to_string()).await?;
+            stream = Box::pin(self.resume(&mut position, why.to_string())).await?;
         }
     }
 
@@ -116,7 +116,7 @@ impl Run<'_> {
         for message in self.shared.link.messages(bytes, self.session.revision)? {
             match message.answer_to(&self.job.id) {
                 Some(found) => answer = Some(found),
-                None => receive(self.shared, self.session, message, Some(self.job)).await,
+                None => Box::pin(receive(self.shared, self.session, message, Some(self.job))).await,
             }
         }
         Ok(answer)

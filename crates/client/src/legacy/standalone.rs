@@ -20,7 +20,9 @@ use crate::shared::{Mode, Shared};
 pub(crate) async fn hold_standalone(shared: Arc<Shared>) {
     let Mode::Session(sessions) = &shared.mode else { return };
     let end = tokio::select! {
+        biased;
         () = shared.closing.cancelled() => return,
+        () = shared.deaf.cancelled() => return,
         end = hold(&shared, sessions) => end,
     };
     shared.owner.event(match end {
@@ -91,6 +93,8 @@ async fn hold(shared: &Arc<Shared>, sessions: &Sessions) -> Option<Error> {
 fn may_pass(error: &Error) -> bool {
     match error {
         Error::Connect(_) | Error::Broken(_) | Error::Timeout(_) | Error::OutcomeUnknown { .. } => true,
+        // Certificates are renewed.
+        Error::Untrusted(_) => true,
         // Somebody else has it, or the server is on its way up.
         Error::Refused { status, .. } => matches!(status, 408 | 409 | 429 | 500..=599),
         _ => false,

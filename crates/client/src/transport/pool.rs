@@ -43,7 +43,7 @@ struct Kept<T: Io> {
 
 #[derive(Debug)]
 struct Idle<T: Io> {
-    line: Line<T>,
+    line: Box<Line<T>>,
     since: Instant,
 }
 
@@ -55,7 +55,7 @@ impl<T: Io> Default for Pool<T> {
 
 impl<T: Io> Pool<T> {
     /// A connection to this host that can be used.
-    pub(super) fn take(&self, host: &str) -> Option<Line<T>> {
+    pub(super) fn take(&self, host: &str) -> Option<Box<Line<T>>> {
         loop {
             let mut kept = self.kept();
             let at = kept.idle.iter().rposition(|idle| idle.line.host == host)?;
@@ -67,7 +67,7 @@ impl<T: Io> Pool<T> {
         }
     }
 
-    fn put(self: &Arc<Self>, line: Line<T>) {
+    fn put(self: &Arc<Self>, line: Box<Line<T>>) {
         let mut kept = self.kept();
         if kept.idle.len() >= MAX_KEPT {
             return;
@@ -151,7 +151,7 @@ impl<T: Io> Line<T> {
 
     /// Sends a request and waits for the head of its answer.
     pub(super) async fn exchange(
-        mut self,
+        mut self: Box<Self>,
         request: Request<Full<Bytes>>,
         pool: &Arc<Pool<T>>,
     ) -> Result<Response<Answer<T>>, Failed> {
@@ -177,7 +177,7 @@ impl<T: Io> Line<T> {
 #[derive(Debug)]
 pub(super) struct Answer<T: Io> {
     body: Incoming,
-    line: Option<Line<T>>,
+    line: Option<Box<Line<T>>>,
     pool: Weak<Pool<T>>,
 }
 

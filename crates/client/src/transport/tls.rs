@@ -1,6 +1,5 @@
 //! Servers that are spoken to over TLS: whom to believe, and the connections.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,7 +21,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tower_service::Service;
 
-use super::{Http, Pinned, set_up};
+use super::{Anchor, Http, set_up};
 use crate::config::{Limits, Timeouts};
 use crate::owner::Boxed;
 
@@ -143,10 +142,10 @@ impl Http<Secured<GaiResolver>> {
     }
 }
 
-impl Http<Secured<Pinned>> {
-    /// TLS over TCP to this very address. The server there still has to prove the name that requests have.
-    pub fn pinned_and_secured(address: SocketAddr, tls: &Tls, timeouts: &Timeouts, limits: &Limits) -> Self {
-        let connector = HttpConnector::new_with_resolver(Pinned(address));
+impl Http<Secured<Anchor>> {
+    /// TLS over TCP to where the anchor says. The server there still has to prove the name that requests have.
+    pub fn anchored_and_secured(anchor: &Anchor, tls: &Tls, timeouts: &Timeouts, limits: &Limits) -> Self {
+        let connector = HttpConnector::new_with_resolver(anchor.clone());
         Self::over(Secured::new(connector, tls, timeouts.connect), limits)
     }
 }
@@ -203,6 +202,21 @@ where
             tokio::time::timeout(timeout, connecting).await.unwrap_or_else(|_| Err(late()))
         })
     }
+}
+
+/// Whether a connection failed because of what the server showed to prove its name, or did not show.
+pub(super) fn is_distrust(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        // An IO error hides the one that it was made of from those who look for causes.
+        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        let tls = inner.and_then(|inner| inner.downcast_ref()).or_else(|| error.downcast_ref());
+        if let Some(rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented) = tls {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// The name that the server has to prove.

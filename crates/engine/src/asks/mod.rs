@@ -16,7 +16,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use steadfast_session::command::{Answer, Answered, AskOpened, OpenAsk, Target, Withdraw};
+use steadfast_session::command::{Answer, Answered, AskOpened, Fence, OpenAsk, Target, Withdraw};
 use steadfast_session::{AskNo, Limit, Outcome, Step, Time};
 use steadfast_store::{StoreError, StoreExt};
 use steadfast_wire::RequestId;
@@ -27,7 +27,7 @@ use crate::options::AskOrder;
 use crate::refusal::Refusal;
 
 pub use handle::AskHandle;
-pub(crate) use queue::{AskQueue, Bounds, Ticket};
+pub(crate) use queue::{AskQueue, Bounds, Question, Ticket};
 
 /// How long to wait before the store is asked again whether other nodes have left room.
 const RETRY: Duration = Duration::from_millis(50);
@@ -35,9 +35,15 @@ const RETRY: Duration = Duration::from_millis(50);
 impl Engine {
     /// Takes a request to the client. If there is room, it is on its way to the store when this returns, so that it keeps
     /// its place among the messages of its call; if not, it waits for its turn.
-    pub(crate) fn ask(&self, session: &Arc<LiveSession>, target: Target, rest: Bytes) -> AskHandle {
+    pub(crate) fn ask(
+        &self,
+        session: &Arc<LiveSession>,
+        target: Target,
+        rest: Bytes,
+        fence: Option<Fence>,
+    ) -> AskHandle {
         let deadline = self.now().plus(self.options().ask_deadline);
-        let taken = session.asks().take(target, rest, deadline, self.ask_bounds());
+        let taken = session.asks().take(Question { target, rest, fence }, deadline, self.ask_bounds());
         if taken.is_ok() {
             self.send_asks(session);
         }
@@ -58,8 +64,8 @@ impl Engine {
         let _sending = session.sending_asks();
         loop {
             let next = session.asks().start(self.ask_bounds());
-            let Some((ticket, target, rest)) = next else { return };
-            let open = OpenAsk { target, owner: self.node(), rest };
+            let Some((ticket, Question { target, rest, fence })) = next else { return };
+            let open = OpenAsk { target, owner: self.node(), rest, fence };
             let mut reply = self.store().apply(session.id(), open.into_command(), self.now());
             // A store that answers at once needs no task.
             match Pin::new(&mut reply).poll(&mut Context::from_waker(Waker::noop())) {
@@ -91,6 +97,7 @@ impl Engine {
             }
             Ok(AskOpened::OverLimit(limit)) => Refusal::OverLimit(limit),
             Ok(AskOpened::CallGone) => Refusal::AskWithdrawn,
+            Ok(AskOpened::Fenced) => Refusal::Fenced,
             Ok(AskOpened::NoSession) => {
                 // The backend drops its handler there, which is the user's code, and a lock may be held here.
                 let (engine, session) = (self.arc(), Arc::clone(session));

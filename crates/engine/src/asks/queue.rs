@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use steadfast_session::command::Target;
+use steadfast_session::command::{Fence, Target};
 use steadfast_session::{AskNo, CallNo, Limit, Time};
 use tokio::sync::oneshot;
 
@@ -21,6 +21,15 @@ pub(crate) struct Ticket(u64);
 pub(crate) struct Bounds {
     pub(crate) in_flight: usize,
     pub(crate) waiting: usize,
+}
+
+/// What is asked, where, and under which lease.
+#[derive(Clone, Debug)]
+pub(crate) struct Question {
+    pub(crate) target: Target,
+    /// The text of the request.
+    pub(crate) rest: Bytes,
+    pub(crate) fence: Option<Fence>,
 }
 
 #[derive(Debug, Default)]
@@ -56,9 +65,8 @@ struct Pending {
 
 #[derive(Debug)]
 enum Stage {
-    /// With the text of the request.
-    Waiting(Bytes),
-    Opening(Bytes),
+    Waiting(Question),
+    Opening(Question),
     Open(AskNo),
     /// The store is being told that nobody waits for it.
     Leaving(AskNo),
@@ -68,8 +76,7 @@ impl AskQueue {
     /// Takes an ask, which waits until [`AskQueue::start`] gives it out.
     pub(crate) fn take(
         &mut self,
-        target: Target,
-        rest: Bytes,
+        question: Question,
         deadline: Time,
         bounds: Bounds,
     ) -> Result<(Ticket, oneshot::Receiver<Outcome>), Refusal> {
@@ -83,25 +90,26 @@ impl AskQueue {
         let (asker, outcome) = oneshot::channel();
         let ticket = Ticket(self.taken);
         self.taken += 1;
-        self.asks
-            .insert(ticket, Pending { target, deadline, asker: Some(asker), stage: Stage::Waiting(rest) });
+        let target = question.target;
+        let stage = Stage::Waiting(question);
+        self.asks.insert(ticket, Pending { target, deadline, asker: Some(asker), stage });
         self.waiting.insert(ticket);
         Ok((ticket, outcome))
     }
 
     /// The next ask to send to the store, if there is room for it.
-    pub(crate) fn start(&mut self, bounds: Bounds) -> Option<(Ticket, Target, Bytes)> {
+    pub(crate) fn start(&mut self, bounds: Bounds) -> Option<(Ticket, Question)> {
         if self.held_back || self.in_flight() >= bounds.in_flight {
             return None;
         }
         let ticket = self.waiting.pop_first()?;
         let ask = self.asks.get_mut(&ticket)?;
-        let Stage::Waiting(rest) = &ask.stage else { return None };
-        let rest = rest.clone();
-        ask.stage = Stage::Opening(rest.clone());
+        let Stage::Waiting(question) = &ask.stage else { return None };
+        let question = question.clone();
+        ask.stage = Stage::Opening(question.clone());
         self.opening += 1;
         self.sent += 1;
-        Some((ticket, ask.target, rest))
+        Some((ticket, question))
     }
 
     /// The store has opened it. Gives its number if it has to be withdrawn again because nobody waits any more.
@@ -134,8 +142,8 @@ impl AskQueue {
             self.remove(ticket);
             return false;
         }
-        if let Stage::Opening(rest) = &ask.stage {
-            ask.stage = Stage::Waiting(rest.clone());
+        if let Stage::Opening(question) = &ask.stage {
+            ask.stage = Stage::Waiting(question.clone());
             self.waiting.insert(ticket);
         }
         self.held_back = true;

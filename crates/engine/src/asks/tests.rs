@@ -6,23 +6,24 @@ use steadfast_session::{AskNo, CallNo, Limit, Time};
 use tokio::sync::oneshot::Receiver;
 use tokio::sync::oneshot::error::TryRecvError;
 
-use super::queue::{AskQueue, Bounds, Outcome, Ticket};
+use super::queue::{AskQueue, Bounds, Outcome, Question, Ticket};
 use crate::refusal::Refusal;
 
 const BOUNDS: Bounds = Bounds { in_flight: 2, waiting: 3 };
 
-fn of_call(no: u64) -> Target {
-    Target::Call(CallNo(no))
+/// The question of a call, which is its number.
+fn of_call(no: u64) -> Question {
+    Question { target: Target::Call(CallNo(no)), rest: Bytes::from(no.to_string()), fence: None }
 }
 
 fn take(queue: &mut AskQueue, call: u64, deadline: u64) -> (Ticket, Receiver<Outcome>) {
-    queue.take(of_call(call), Bytes::from(call.to_string()), Time(deadline), BOUNDS).unwrap()
+    queue.take(of_call(call), Time(deadline), BOUNDS).unwrap()
 }
 
 /// The calls of the asks that may start now.
 fn started(queue: &mut AskQueue) -> Vec<(Ticket, String)> {
     std::iter::from_fn(|| queue.start(BOUNDS))
-        .map(|(ticket, _, rest)| (ticket, String::from_utf8(rest.to_vec()).unwrap()))
+        .map(|(ticket, question)| (ticket, String::from_utf8(question.rest.to_vec()).unwrap()))
         .collect()
 }
 
@@ -40,7 +41,7 @@ fn asks_start_in_order_and_the_queue_is_bounded() {
     let mut asks: Vec<_> = (0..2).map(|call| take(&mut queue, call, 9)).collect();
     assert_eq!(started(&mut queue).len(), 2);
     asks.extend((2..5).map(|call| take(&mut queue, call, 9)));
-    let one_more = queue.take(of_call(9), Bytes::new(), Time(9), BOUNDS);
+    let one_more = queue.take(of_call(9), Time(9), BOUNDS);
     assert_eq!(one_more.unwrap_err(), Refusal::OverLimit(Limit::WaitingAsks));
     for (i, (ticket, _)) in asks[..2].iter().enumerate() {
         assert_eq!(queue.opened(*ticket, AskNo(i as u64)), None);
@@ -57,7 +58,7 @@ fn asks_start_in_order_and_the_queue_is_bounded() {
 #[test]
 fn a_bound_of_none_refuses_at_once() {
     let none = Bounds { in_flight: 0, waiting: 9 };
-    let refused = AskQueue::default().take(of_call(0), Bytes::new(), Time(9), none);
+    let refused = AskQueue::default().take(of_call(0), Time(9), none);
     assert_eq!(refused.unwrap_err(), Refusal::OverLimit(Limit::Asks));
 }
 
@@ -90,7 +91,7 @@ fn a_full_store_holds_back_without_changing_the_order() {
     queue.opened(asks[1].0, AskNo(0));
     assert!(queue.no_room(asks[0].0), "somebody has to come back");
     assert!(started(&mut queue).is_empty(), "not before something changes");
-    let one_more = queue.take(of_call(9), Bytes::new(), Time(9), BOUNDS);
+    let one_more = queue.take(of_call(9), Time(9), BOUNDS);
     assert_eq!(one_more.unwrap_err(), Refusal::OverLimit(Limit::WaitingAsks));
     queue.try_again();
     assert_eq!(started(&mut queue), [(asks[0].0, "0".to_owned())]);

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::metrics::{At, Event, Fault, Kind, Metrics, Operation, Outcome, seconds};
 
 /// Errors that are the gateway's own, by their `data.reason`. Every other is the server's.
-const OUR_ERRORS: [&str; 14] = [
+const OUR_ERRORS: [&str; 16] = [
     "bad_answer",
     "cancelled",
     "deadline",
@@ -24,9 +24,11 @@ const OUR_ERRORS: [&str; 14] = [
     "overflow",
     "shutting_down",
     "store_unavailable",
+    "unauthorized",
     "unavailable",
     "upstream_refused",
     "upstream_unavailable",
+    "upstream_untrusted",
     "withdrawn",
 ];
 

@@ -112,6 +112,9 @@ settings! {
         connections: usize,
         /// How long a client may take to send the head of a request.
         header_timeout: Time,
+        /// How long requests are still taken on open connections when the gateway stops; new ones are not accepted from the
+        /// start, so that balancers go elsewhere.
+        notice: Time,
         /// How long open connections may take to finish after the drain.
         farewell: Time,
     }

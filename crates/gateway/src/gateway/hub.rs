@@ -1,8 +1,10 @@
 //! One store for all endpoints. A store tells one node of its changes; the hub tells each endpoint what concerns it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use steadfast_engine::{Facts, Rules, SessionId, StreamNo, Time};
+use steadfast_session::command::Heir;
 use steadfast_session::{Command, Holdings, Lifecycle, NodeId, Outcome, Read};
 use steadfast_store::{Opened, Reply, Signal, Store, Subscriber, Usage};
 use tokio::time::Instant;
@@ -19,7 +21,9 @@ pub(crate) struct Hub {
 
 impl Hub {
     pub(crate) fn new(store: Arc<dyn Store>, metrics: Option<Arc<Metrics>>) -> Self {
-        let ears = Arc::new(Ears { list: RwLock::default(), metrics: metrics.clone() });
+        let ears =
+            Ears { list: RwLock::default(), are_all: AtomicBool::new(false), metrics: metrics.clone() };
+        let ears = Arc::new(ears);
         let all: Arc<Ears> = Arc::clone(&ears);
         store.subscribe(all);
         Self { store, ears, metrics }
@@ -30,6 +34,11 @@ impl Hub {
         let meter =
             self.metrics.as_ref().map(|metrics| StoreMeter::new(Arc::clone(metrics), namespace.path()));
         Arc::new(View { store: Arc::clone(&self.store), ears: Arc::clone(&self.ears), namespace, meter })
+    }
+
+    /// Every endpoint that there is to be has its view.
+    pub(crate) fn is_complete(&self) {
+        self.ears.are_all.store(true, Ordering::SeqCst);
     }
 
     pub(crate) fn store(&self) -> &Arc<dyn Store> {
@@ -43,6 +52,8 @@ impl Hub {
 /// goes its place in this list.
 struct Ears {
     list: RwLock<Arc<Vec<Ear>>>,
+    /// Until then, who is not on the list may come.
+    are_all: AtomicBool,
     metrics: Option<Arc<Metrics>>,
 }
 
@@ -95,6 +106,17 @@ impl Subscriber for Ears {
                     ear.subscriber.signal(Signal::Lifecycle { facts, event });
                 }
             }
+        }
+    }
+
+    /// The node of the endpoint that the session is of, whichever of them buries.
+    fn heir(&self, facts: &Facts) -> Heir {
+        let ears = self.all();
+        match ears.iter().find(|ear| ear.namespace.has(&facts.principal)) {
+            Some(ear) => ear.subscriber.heir(facts),
+            None if self.are_all.load(Ordering::SeqCst) => Heir::Nobody,
+            // The first endpoint that starts buries what the last run of all of them has left.
+            None => Heir::Later,
         }
     }
 }
@@ -215,6 +237,10 @@ mod tests {
                 self.0.lock().expect("nobody panics here").push(note);
             }
         }
+
+        fn heir(&self, _facts: &Facts) -> Heir {
+            Heir::Nobody
+        }
     }
 
     fn facts(id: u8, principal: &str) -> Facts {
@@ -247,5 +273,32 @@ mod tests {
         hub.store().open(facts(4, "/a z")).await.expect("memory");
         assert_eq!(heard(&a).len(), 1, "an endpoint that is gone hears nothing");
         assert_eq!(hub.ears.all().len(), 0, "and is forgotten");
+    }
+
+    struct Inherits(NodeId);
+
+    impl Subscriber for Inherits {
+        fn signal(&self, _signal: Signal<'_>) {}
+
+        fn heir(&self, _facts: &Facts) -> Heir {
+            Heir::Node(self.0)
+        }
+    }
+
+    /// Endpoints share a process, and each runs the calls of its own sessions alone.
+    #[tokio::test]
+    async fn what_a_dead_process_left_goes_to_the_endpoint_that_it_is_of() {
+        let hub = Hub::new(Arc::new(MemoryStore::new(Rules::default())), None);
+        let views = [("/a", 1), ("/a/b", 2)].map(|(path, node)| {
+            let view = hub.view(Namespace::of(path));
+            view.subscribe(Arc::new(Inherits(NodeId(node))));
+            view
+        });
+        let heir = |principal| hub.ears.heir(&facts(1, principal));
+        assert_eq!((heir("/a x"), heir("/a/b x")), (Heir::Node(NodeId(1)), Heir::Node(NodeId(2))));
+        assert_eq!(heir("/c x"), Heir::Later, "that endpoint may be about to start");
+        hub.is_complete();
+        assert_eq!(heir("/c x"), Heir::Nobody);
+        drop(views);
     }
 }

@@ -59,6 +59,7 @@ impl Gateway {
             let running = gateway.start_one(plan).await.map_err(failed)?;
             gateway.running.insert(Arc::clone(&plan.path), running);
         }
+        gateway.hub.is_complete();
         gateway.mount();
         Ok(gateway)
     }
@@ -81,9 +82,13 @@ impl Gateway {
         self.overview.mounts().replace(mounted.collect());
     }
 
+    /// Says to whoever asks that it is about to go, and has each connection end with its next answer.
+    pub(crate) fn take_leave(&self) {
+        self.overview.mounts().take_leave();
+    }
+
     /// Takes no more requests, and ends what runs: in good order for as long as `patience`.
     pub(crate) async fn drain(mut self, patience: Duration) {
-        self.overview.begin_to_drain();
         for running in self.running.values() {
             self.leaving.spawn(running.drain(patience));
         }

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::task::{Context, Poll};
 
+use http::header::{CONNECTION, HeaderValue};
 use http::{Request, Response, StatusCode};
 use steadfast_auth::{Metadata, well_known_path};
 use steadfast_http::listen::Incoming;
@@ -25,6 +27,8 @@ pub(crate) struct Mounts {
     places: Arc<RwLock<Places>>,
     /// For requests to no endpoint.
     nowhere: HttpMeter,
+    /// The gateway is about to go: each connection ends with its next answer.
+    is_leaving: Arc<AtomicBool>,
 }
 
 /// They change together.
@@ -53,7 +57,15 @@ pub(crate) struct Mounted {
 
 impl Mounts {
     pub(crate) fn new(nowhere: HttpMeter) -> Self {
-        Self { places: Arc::default(), nowhere }
+        Self { places: Arc::default(), nowhere, is_leaving: Arc::default() }
+    }
+
+    pub(super) fn take_leave(&self) {
+        self.is_leaving.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_leaving(&self) -> bool {
+        self.is_leaving.load(Ordering::Relaxed)
     }
 
     pub(crate) fn replace(&self, endpoints: BTreeMap<Arc<str>, Mounted>) {
@@ -111,7 +123,14 @@ impl Service<Request<Incoming>> for Mounts {
         let response = match self.at(request.uri().path()) {
             Place::Endpoint(Mounted { service, meter, .. }) => {
                 let request = request.map(|body| meter.request(body));
-                return Box::pin(async move { Ok(meter.response(&method, service.handle(request).await)) });
+                let is_leaving = Arc::clone(&self.is_leaving);
+                return Box::pin(async move {
+                    let mut response = meter.response(&method, service.handle(request).await);
+                    if is_leaving.load(Ordering::Relaxed) {
+                        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                    }
+                    Ok(response)
+                });
             }
             Place::Metadata(Public { metadata, meter }) => {
                 meter.response(&method, metadata.respond(&method).map(ResponseBody::full))

@@ -1,7 +1,6 @@
 //! What can be seen of the gateway while it works.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use steadfast_store::{Reply, Store, Usage};
 use steadfast_upstream::Upstream;
@@ -11,7 +10,6 @@ use super::mounts::Mounts;
 pub(crate) struct Overview {
     store: Arc<dyn Store>,
     mounts: Mounts,
-    is_draining: AtomicBool,
 }
 
 /// One endpoint at this moment.
@@ -24,11 +22,7 @@ pub(crate) struct Seen {
 
 impl Overview {
     pub(super) fn new(store: Arc<dyn Store>, mounts: Mounts) -> Self {
-        Self { store, mounts, is_draining: AtomicBool::new(false) }
-    }
-
-    pub(super) fn begin_to_drain(&self) {
-        self.is_draining.store(true, Ordering::Relaxed);
+        Self { store, mounts }
     }
 
     pub(super) fn mounts(&self) -> &Mounts {
@@ -36,7 +30,7 @@ impl Overview {
     }
 
     pub(crate) fn is_draining(&self) -> bool {
-        self.is_draining.load(Ordering::Relaxed)
+        self.mounts.is_leaving()
     }
 
     pub(crate) fn usage(&self) -> Reply<Usage> {

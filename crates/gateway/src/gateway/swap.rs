@@ -6,7 +6,7 @@ use bytes::Bytes;
 use prometheus_client::metrics::histogram::Histogram;
 use steadfast_engine::backend::BoxFuture;
 use steadfast_engine::{
-    Answer, Backend, CallHandle, ExchangeHandle, Facts, Incoming, SessionHandle, Unwelcome, Welcome,
+    Answer, Backend, CallHandle, ExchangeHandle, Facts, Incoming, Routing, SessionHandle, Unwelcome, Welcome,
 };
 use steadfast_upstream::Upstream;
 use steadfast_wire::rpc::ErrorObject;
@@ -27,11 +27,12 @@ impl Swap {
     }
 
     pub(crate) fn replace(&self, next: Upstream) {
+        let next = Arc::new(next);
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
-        let before = std::mem::replace(&mut *current, Arc::new(next));
+        let before = std::mem::replace(&mut *current, Arc::clone(&next));
         // Its destructor must not run under the lock.
         drop(current);
-        drop(before);
+        next.succeed(&before);
     }
 
     pub(crate) fn current(&self) -> Arc<Upstream> {
@@ -63,6 +64,22 @@ impl Backend for Swap {
         })
     }
 
+    fn route(&self, session: &SessionHandle, request: &Incoming) -> Routing {
+        self.current().route(session, request)
+    }
+
+    fn misrouted(&self, facts: &Arc<Facts>) {
+        self.current().misrouted(facts);
+    }
+
+    fn attended(&self, sessions: Vec<SessionHandle>) -> BoxFuture<()> {
+        self.current().attended(sessions)
+    }
+
+    fn leaving(&self) -> BoxFuture<()> {
+        self.current().leaving()
+    }
+
     fn serve(&self, exchange: ExchangeHandle, request: Incoming) -> BoxFuture<Answer> {
         self.current().serve(exchange, request)
     }
@@ -71,7 +88,7 @@ impl Backend for Swap {
         self.current().notify(session, notification)
     }
 
-    fn closed(&self, facts: &Arc<Facts>) {
-        self.current().closed(facts);
+    fn closed(&self, session: &SessionHandle) {
+        self.current().closed(session);
     }
 }

@@ -95,14 +95,16 @@ impl Server {
         assert!(sent.success());
     }
 
-    /// Sends calls until they are refused because the server goes down.
-    pub(crate) fn wait_until_draining(&self, session: &str) {
-        for id in 100..10_000 {
-            if self.post(Some(session), &countdown(id, 1, 0)).read_to_end().starts_with("HTTP/1.1 503") {
-                return;
-            }
-        }
-        panic!("the server does not drain");
+    /// A connection for several requests.
+    pub(crate) fn keep(&self) -> Kept {
+        let socket = TcpStream::connect(self.address).expect("the server listens");
+        socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout, to find hangs");
+        Kept { socket, address: self.address }
+    }
+
+    /// Waits until the server, which goes down, accepts no more.
+    pub(crate) fn wait_until_closed(&self) {
+        eventually("new connections are refused", || TcpStream::connect(self.address).is_err());
     }
 
     /// How the process has ended; `None` if it does not end in a time that is long for every machine.
@@ -170,6 +172,31 @@ impl At<'_> {
         );
         (&socket).write_all(request.as_bytes()).expect("the request goes out");
         Reply { socket, text: String::new() }
+    }
+}
+
+/// A connection that is kept for the next request.
+pub(crate) struct Kept {
+    socket: TcpStream,
+    address: SocketAddr,
+}
+
+impl Kept {
+    /// Sends a call and reads the whole of its chunked answer.
+    pub(crate) fn call(&mut self, session: &str, message: &Value) -> String {
+        let (address, body) = (self.address, message.to_string());
+        let request = format!(
+            "POST /mcp HTTP/1.1\r\nHost: {address}\r\nAccept: application/json, text/event-stream\r\n\
+             Content-Type: application/json\r\nMcp-Session-Id: {session}\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        self.socket.write_all(request.as_bytes()).expect("the request goes out");
+        let mut answer =
+            Reply { socket: self.socket.try_clone().expect("the same socket"), text: String::new() };
+        while !answer.text.ends_with("\r\n0\r\n\r\n") {
+            assert_ne!(answer.read_some(), 0, "the connection ended after {:?}", answer.text);
+        }
+        answer.text
     }
 }
 

@@ -15,11 +15,12 @@ impl Endpoint {
     pub(super) async fn begin(
         &self,
         session: &Arc<LiveSession>,
-        requests: &[Message<'_>],
+        messages: &[Message<'_>],
+        requests: &[Incoming],
     ) -> Result<Posted, Refusal> {
-        let ids = requests.iter().filter_map(|request| request.id().cloned()).collect();
+        let ids = messages.iter().filter_map(|request| request.id().cloned()).collect();
         let answer_only = self.config.response == ResponseMode::Json;
-        self.engine.begin(session, ids, answer_only).await
+        self.engine.begin(session, ids, requests, answer_only).await
     }
 
     /// Starts the calls. What is given back reads their answers, and what is left of them.

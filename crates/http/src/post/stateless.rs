@@ -54,7 +54,10 @@ impl Endpoint {
             }
         };
         if let Some(Reply::Answer(answer)) = first {
-            return plain(replies.id(), answer);
+            return match replies.denial() {
+                Some(denial) => Problem::from(denial).with_id(Some(replies.id())).into_response(),
+                None => plain(replies.id(), answer),
+            };
         }
         let mut body = ExchangeBody::new(replies, first, self.config.keep_alive);
         body.collect_ready().await;

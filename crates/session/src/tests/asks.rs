@@ -136,10 +136,10 @@ fn a_dead_nodes_asks_are_withdrawn_whatever_they_belong_to() {
     let mut bench = Bench::new();
     let post = bench.post("1");
     for target in [Target::Standalone, Target::Call(post.call)] {
-        bench.run(OpenAsk { target, owner: OTHER, rest: r#""method":"ping"}"#.into() });
+        bench.run(OpenAsk { target, owner: OTHER, rest: r#""method":"ping"}"#.into(), fence: None });
     }
     let mine = bench.asked(Target::Standalone);
-    assert_eq!(bench.fail(OTHER), NodeFailed::Failed { calls: 0 });
+    assert_eq!(bench.fail(OTHER), NodeFailed::Failed { calls: 0, handed: 0, left: 0 });
     bench.check_log(StreamNo(0), "1:ask-0 2:ask-2 3:withdrawn(ask-0)");
     bench.check_log(post.stream, "1:ask-1 2:withdrawn(ask-1)");
     assert_eq!(bench.session.asks().keys().copied().collect::<Vec<_>>(), [mine]);

@@ -8,12 +8,12 @@ use steadfast_wire::{RequestId, Revision};
 
 use crate::command::{
     Answer, Answered, Append, AppendOutcome, AskOpened, Attach, Attached, Begin, Begun, Cancel, Cancelled,
-    Close, Closed, Deliver, Delivered, Detach, Detached, Duplicates, FailNode, Finish, Finished, NodeFailed,
-    OpenAsk, Position, PutState, StatePut, Sweep, Swept, Target, Touch, Withdraw, Withdrawn,
+    Close, Closed, Deliver, Delivered, Detach, Detached, Duplicates, FailNode, Finish, Finished, Heir,
+    NodeFailed, OpenAsk, Position, PutState, StatePut, Sweep, Swept, Target, Touch, Withdraw, Withdrawn,
 };
 use crate::{
-    AskNo, CallNo, Changes, Class, CloseReason, ConnNo, Facts, Lifecycle, NodeId, Principal, Read, Rules,
-    Session, SessionId, Slice, Step, StreamNo, Time,
+    AskNo, CallNo, Changes, Class, CloseReason, ConnNo, Facts, Lifecycle, NodeId, Principal, Read, Request,
+    Rules, Session, SessionId, Slice, Step, StreamNo, Time,
 };
 
 pub(super) const NODE: NodeId = NodeId(7);
@@ -121,15 +121,27 @@ impl Bench {
     pub(super) fn begin(&mut self, client_ids: &str) -> Begun {
         self.attempts += 1;
         let delivered = std::mem::take(&mut self.delivered);
-        self.run(Begin {
-            ids: ids(client_ids),
-            owner: NODE,
-            attempt: self.attempts,
-            again: false,
-            duplicates: self.duplicates,
-            answer_only: self.answer_only,
-            delivered,
-        })
+        let (duplicates, answer_only) = (self.duplicates, self.answer_only);
+        let begin = Begin::here(NODE, self.attempts, ids(client_ids));
+        self.run(Begin { duplicates, answer_only, delivered, ..begin })
+    }
+
+    /// A POST that comes to this node, is run by `owner`, and asks for `text`, which is kept.
+    pub(super) fn begin_at(&mut self, owner: NodeId, client_ids: &str, text: &str, again: bool) -> Begun {
+        self.attempts += 1;
+        let ids = ids(client_ids);
+        let request = Request { text: text.to_owned().into(), again };
+        let requests = ids.iter().map(|_| Some(request.clone())).collect();
+        let (duplicates, answer_only) = (self.duplicates, self.answer_only);
+        let begin = Begin::here(NODE, self.attempts, ids);
+        self.run(Begin { owner, requests, duplicates, answer_only, ..begin })
+    }
+
+    pub(super) fn post_at(&mut self, owner: NodeId, client_ids: &str, text: &str, again: bool) -> Post {
+        match self.begin_at(owner, client_ids, text, again) {
+            Begun::Begun { stream, first, connection } => Post { stream, call: first, connection },
+            refused => panic!("{client_ids}: {refused:?}"),
+        }
     }
 
     pub(super) fn post(&mut self, client_ids: &str) -> Post {
@@ -148,7 +160,7 @@ impl Bench {
     }
 
     pub(super) fn append(&mut self, target: Target, class: Class, payload: &str) -> AppendOutcome {
-        self.run(Append { target, class, payload: payload.to_owned().into() })
+        self.run(Append { target, class, payload: payload.to_owned().into(), fence: None })
     }
 
     /// Appends a message and gives the stream that took it.
@@ -161,7 +173,7 @@ impl Bench {
 
     pub(super) fn ask(&mut self, target: Target) -> AskOpened {
         let rest = br#""method":"sampling/createMessage"}"#;
-        self.run(OpenAsk { target, owner: NODE, rest: Bytes::from_static(rest) })
+        self.run(OpenAsk { target, owner: NODE, rest: Bytes::from_static(rest), fence: None })
     }
 
     pub(super) fn asked(&mut self, target: Target) -> AskNo {
@@ -224,7 +236,7 @@ impl Bench {
     }
 
     pub(super) fn fail(&mut self, node: NodeId) -> NodeFailed {
-        self.run(FailNode { node })
+        self.run(FailNode { node, heir: Heir::Nobody })
     }
 
     pub(super) fn put(&mut self, key: &str, expected: Option<u64>, value: Option<&str>) -> StatePut {

@@ -1,7 +1,7 @@
 //! A call is answered exactly once, on its own stream.
 
 use super::bench::{Bench, NODE, OTHER, ids};
-use crate::command::{Begin, Begun, Cancelled, Duplicates, Finished, NodeFailed};
+use crate::command::{Begin, Begun, Cancelled, Finished, NodeFailed};
 use crate::{CallNo, ConnNo, Read, StreamNo};
 
 #[test]
@@ -70,22 +70,15 @@ fn numbers_never_come_back() {
 fn a_dead_node_fails_its_own_calls_and_no_others() {
     let mut bench = Bench::new();
     let mine = bench.post("1 \"b\"");
-    let begun = bench.run(Begin {
-        ids: ids("3"),
-        owner: OTHER,
-        attempt: 1,
-        again: false,
-        duplicates: Duplicates::Reject,
-        answer_only: false,
-        delivered: vec![],
-    });
+    let begun = bench.run(Begin::here(OTHER, 1, ids("3")));
     let Begun::Begun { stream: theirs, first, .. } = begun else { panic!("{begun:?}") };
     bench.finish(mine.call, "done");
-    assert_eq!(bench.fail(NODE), NodeFailed::Failed { calls: 1 });
+    assert_eq!(bench.fail(NODE), NodeFailed::Failed { calls: 1, handed: 0, left: 0 });
     bench.check_log(mine.stream, "1:done 2:outcome_unknown(\"b\") end");
     bench.check_log(theirs, "");
     assert_eq!(bench.changes.stopped, [(mine.nth(1), NODE)]);
-    assert_eq!(bench.unchanged(|bench| bench.fail(NODE)), NodeFailed::Failed { calls: 0 });
+    let nothing = NodeFailed::Failed { calls: 0, handed: 0, left: 0 };
+    assert_eq!(bench.unchanged(|bench| bench.fail(NODE)), nothing);
     assert_eq!(bench.finish(mine.nth(1), "late"), Finished::AlreadyFinished);
     assert!(matches!(bench.finish(first, "fine"), Finished::Finished { .. }));
 }

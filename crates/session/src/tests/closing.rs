@@ -47,7 +47,7 @@ fn a_closed_session_answers_to_nothing_but_read_and_detach() {
         assert_eq!(bench.run(Touch), Touched::NoSession);
         assert_eq!(bench.close(), Closed::NoSession);
         assert_eq!(bench.begin("2"), Begun::NoSession);
-        let append = |target| Append { target, class: Class::Response, payload: "x".into() };
+        let append = |target| Append { target, class: Class::Response, payload: "x".into(), fence: None };
         assert_eq!(bench.run(append(Target::Call(post.call))), AppendOutcome::NoSession);
         assert_eq!(bench.run(append(Target::Standalone)), AppendOutcome::NoSession);
         assert_eq!(bench.finish(post.call, "x"), Finished::NoSession);
@@ -61,7 +61,7 @@ fn a_closed_session_answers_to_nothing_but_read_and_detach() {
         assert_eq!(bench.run(Attach { at: Position::Standalone, node: NODE }), Attached::NoSession);
         assert_eq!(bench.deliver(post.stream, post.connection, 1), Delivered::NoSession);
         assert_eq!(bench.put("k", None, Some("v")), StatePut::NoSession);
-        assert_eq!(bench.run(GetState { key: "k".into() }), StateGot::NoSession);
+        assert_eq!(bench.run(GetState { key: "k".into() }), StateGot::Left(None));
         assert!(matches!(bench.sweep(), Swept::Next(Some(_))));
         assert!(matches!(bench.session.read(post.stream, 0, 0), Read::Slice(_)));
         assert_eq!(bench.session.deadline(&bench.rules), None);

@@ -261,10 +261,12 @@ fn a_node_learns_what_it_holds() {
     let ask = bench.asked(Target::Call(post.call));
     let (get, connection, _) = bench.get();
     let theirs = bench.session.held_by(OTHER);
-    let nothing = Holdings::Held { calls: vec![], asks: vec![], answers: vec![], connections: vec![] };
+    let nothing =
+        Holdings::Held { calls: vec![], errands: vec![], asks: vec![], answers: vec![], connections: vec![] };
     assert_eq!(theirs, nothing);
     let mine = Holdings::Held {
         calls: vec![(post.call, ids("1")[0].clone())],
+        errands: vec![],
         asks: vec![ask],
         answers: vec![],
         connections: vec![(get, connection), (post.stream, post.connection)],

@@ -105,15 +105,7 @@ fn a_cancellation_that_fits_several_calls_cancels_none() {
 }
 
 fn attempt(attempt: u64, again: bool, client_ids: &str) -> Begin {
-    Begin {
-        ids: ids(client_ids),
-        owner: NODE,
-        attempt,
-        again,
-        duplicates: Duplicates::Reject,
-        answer_only: false,
-        delivered: vec![],
-    }
+    Begin { again, ..Begin::here(NODE, attempt, ids(client_ids)) }
 }
 
 #[test]

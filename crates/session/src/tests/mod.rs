@@ -8,6 +8,7 @@ mod closing;
 mod connections;
 mod duplicates;
 mod expiry;
+mod handover;
 mod kept_answers;
 mod limits;
 mod logs;

@@ -32,6 +32,7 @@ fn small_rules() -> impl Strategy<Value = Rules> {
             stream_bytes: stream * 70,
             session_bytes: session * 70,
             kept_answer_bytes: 12,
+            kept_request_bytes: 24,
             state_entries: 2,
             state_bytes: 12,
             ..Limits::default()

@@ -144,7 +144,7 @@ fn chatter_gives_way_to_answers_and_asks_all_or_nothing() {
     bench.finish(post.nth(1), "!");
     assert_eq!(bench.changes.dropped, [(post.stream, 1)]);
     let rest = "x".repeat(1000).into();
-    let asked = bench.run(OpenAsk { target: Target::Call(post.call), owner: NodeId(7), rest });
+    let asked = bench.run(OpenAsk { target: Target::Call(post.call), owner: NodeId(7), rest, fence: None });
     assert_eq!(asked, AskOpened::Opened { ask: AskNo(0), stream: post.stream, seq: 5 });
     assert_eq!(bench.changes.dropped, [], "no room could have been made");
     bench.answer(AskNo(0));

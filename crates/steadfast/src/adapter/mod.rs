@@ -10,6 +10,7 @@ mod incoming;
 mod listen;
 pub(crate) mod outgoing;
 mod peer;
+mod repeats;
 mod results;
 mod stateless;
 mod tools;
@@ -26,7 +27,7 @@ use rmcp::service::{Peer, RequestContext, RoleServer, RunningService, Service};
 use rmcp::{ErrorData, ServerHandler};
 use steadfast_engine::backend::BoxFuture;
 use steadfast_engine::{
-    Answer, Backend, CallHandle, ExchangeHandle, Facts, Incoming, SessionHandle, Unwelcome, Welcome,
+    Answer, Backend, CallHandle, ExchangeHandle, Facts, Incoming, Routing, SessionHandle, Unwelcome, Welcome,
 };
 use steadfast_wire::rpc::{self, ErrorObject};
 use steadfast_wire::{RequestId, Revision};
@@ -36,6 +37,7 @@ use crate::seal::Seal;
 use crate::session::Session;
 pub(crate) use exchange_line::change;
 use peer::{Line, Mute, open_line};
+pub(crate) use repeats::Repeats;
 use stateless::Stateless;
 pub(crate) use values::{HandlerPer, Values};
 
@@ -43,6 +45,7 @@ pub(crate) use values::{HandlerPer, Values};
 pub(crate) struct HandlerBackend<H> {
     values: Arc<Values<H>>,
     speech: Speech,
+    repeats: Repeats,
     stateless: Arc<Stateless>,
 }
 
@@ -82,10 +85,11 @@ impl<H: ServerHandler> HandlerBackend<H> {
         factory: Box<dyn Fn() -> H + Send + Sync>,
         per: HandlerPer,
         speech: Speech,
+        repeats: Repeats,
         seal: Seal,
     ) -> Self {
         let stateless = Arc::new(Stateless { speech, seal });
-        Self { values: Arc::new(Values::new(factory, per)), speech, stateless }
+        Self { values: Arc::new(Values::new(factory, per)), speech, repeats, stateless }
     }
 }
 
@@ -161,6 +165,24 @@ impl<H: ServerHandler> Backend for HandlerBackend<H> {
         }
     }
 
+    fn route(&self, session: &SessionHandle, request: &Incoming) -> Routing {
+        match self.repeats {
+            Repeats::Nothing => Routing::HERE,
+            Repeats::WhatIsSafe => repeats::route(&*self.values.get(session.facts().id), request),
+        }
+    }
+
+    /// Any node runs any call.
+    fn misrouted(&self, _facts: &Arc<Facts>) {}
+
+    fn attended(&self, _sessions: Vec<SessionHandle>) -> BoxFuture<()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn leaving(&self) -> BoxFuture<()> {
+        Box::pin(std::future::ready(()))
+    }
+
     fn serve(&self, exchange: ExchangeHandle, request: Incoming) -> BoxFuture<Answer> {
         let (values, stateless) = (Arc::clone(&self.values), Arc::clone(&self.stateless));
         Box::pin(async move {
@@ -190,8 +212,8 @@ impl<H: ServerHandler> Backend for HandlerBackend<H> {
         Box::pin(std::future::ready(()))
     }
 
-    fn closed(&self, facts: &Arc<Facts>) {
-        self.values.close(facts.id);
+    fn closed(&self, session: &SessionHandle) {
+        self.values.close(session.facts().id);
     }
 }
 

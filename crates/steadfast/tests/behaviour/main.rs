@@ -12,6 +12,7 @@ mod duplicate_ids;
 mod endings;
 mod expiry;
 mod handlers;
+mod handover;
 mod hang_ups;
 mod lifecycle;
 mod lost_track;

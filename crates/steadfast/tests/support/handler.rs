@@ -9,7 +9,7 @@ use rmcp::model::{
     LoggingMessageNotificationParam, PaginatedRequestParams, ProgressNotificationParam,
     ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ResourceContents,
     ResourceUpdatedNotification, ResourceUpdatedNotificationParam, ServerCapabilities, ServerConfig,
-    ServerNotification, ServerRequest, SubscriptionFilter, Tool,
+    ServerNotification, ServerRequest, SubscriptionFilter, Tool, ToolAnnotations,
 };
 use rmcp::service::{
     NotificationContext, PeerRequestOptions, RequestContext, RequestHandle, RoleServer, ServiceError,
@@ -181,7 +181,8 @@ impl TestHandler {
                 let session = session(&context)?;
                 Ok(format!("{} of {:?}", session.id().short(), session.principal().as_str()))
             }
-            "steps" => self.steps(arguments, &context).await,
+            // The second is annotated as one that only looks.
+            "steps" | "look" => self.steps(arguments, &context).await,
             other => Err(ErrorData::invalid_params(format!("there is no tool {other:?}"), None)),
         }
     }
@@ -252,10 +253,13 @@ impl ServerHandler for TestHandler {
                     "flag": {"type": "boolean", "x-mcp-header": "Flag"},
                 }},
             }}),
-            "echo" => json!({"type": "object"}),
+            "echo" | "look" => json!({"type": "object"}),
             _ => return None,
         };
-        Some(Tool::new(name.to_owned(), "made for tests", schema.as_object().cloned().unwrap_or_default()))
+        let schema = schema.as_object().cloned().unwrap_or_default();
+        let mut tool = Tool::new(name.to_owned(), "made for tests", schema);
+        tool.annotations = (name == "look").then(|| ToolAnnotations::new().read_only(true));
+        Some(tool)
     }
 
     async fn list_tools(

@@ -148,6 +148,15 @@ impl Host {
         self.launch().await;
     }
 
+    /// Files in the directory of its store that say which processes live.
+    #[allow(dead_code, reason = "not every test binary buries the living")]
+    pub(crate) fn signs_of_life(&self) -> Vec<std::path::PathBuf> {
+        let directory = self.directory.as_ref().expect("a SQLite file").path();
+        let files = std::fs::read_dir(directory).expect("the directory");
+        let paths = files.map(|file| file.expect("a file").path());
+        paths.filter(|path| path.to_string_lossy().contains("-node-")).collect()
+    }
+
     /// Lets time pass and does what that demands.
     pub(crate) async fn sweep_after(&self, time: Duration) {
         self.clock.advance(time);

@@ -63,6 +63,29 @@ macro_rules! on_every_store {
     };
 }
 
+/// Runs tests on the stores that several processes can share.
+#[allow(unused_macros, reason = "not every test binary has such tests")]
+#[macro_export]
+macro_rules! on_shared_stores {
+    ($($name:ident),+ $(,)?) => {
+        mod on_sqlite {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name($crate::support::Backing::Sqlite).await;
+            })+
+        }
+        #[cfg(feature = "redis")]
+        mod on_redis {
+            $(#[tokio::test]
+            async fn $name() {
+                if steadfast_store::testing::server::RedisServer::shared().is_some() {
+                    super::$name($crate::support::Backing::Redis).await;
+                }
+            })+
+        }
+    };
+}
+
 /// Waits for what must come. Panics after a time that is long for every machine, so that a hang is a failure.
 pub(crate) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
     match tokio::time::timeout(Duration::from_secs(10), work).await {

@@ -2,11 +2,11 @@
 
 mod tally;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use steadfast_session::command::{FailNode, Sweep, Swept};
+use steadfast_session::command::{Begun, FailNode, Heir, NodeFailed, Sweep, Swept};
 use steadfast_session::{
     Changes, Command, Facts, Holdings, Lifecycle, NodeId, Outcome, Read, Rules, Session, SessionId, StreamNo,
     Time,
@@ -16,7 +16,7 @@ use crate::error::StoreError;
 use crate::reply::Reply;
 use crate::sharded::{SessionMap, Sharded};
 use crate::signal::{Outlet, Subscriber};
-use crate::store::{Opened, Store, Usage, no_session};
+use crate::store::{Opened, Store, Usage, mailed_to, no_session};
 use tally::Tally;
 
 /// The store for tests, for trying things out, and for servers whose sessions may end with them.
@@ -33,7 +33,8 @@ struct Shared {
     rules: Rules,
     shards: Sharded<Shard>,
     tally: Mutex<Tally>,
-    nodes: Mutex<BTreeSet<NodeId>>,
+    /// Nodes that have joined, and whether they are alive: one that has left may have left something.
+    nodes: Mutex<BTreeMap<NodeId, bool>>,
     outlets: Mutex<Vec<Weak<Outlet>>>,
     /// Whether there was ever more than one.
     is_shared: AtomicBool,
@@ -115,8 +116,35 @@ impl MemoryStore {
     }
 
     fn apply_now(&self, id: SessionId, command: Command, now: Time) -> Outcome {
+        if mailed_to(&command).is_some_and(|owner| !self.counts_as_alive(owner))
+            && self.shared.shards.of(&id).sessions.contains_key(&id)
+        {
+            return Outcome::Begin(Begun::Fenced);
+        }
         let mut shard = self.shared.shards.of(&id);
         self.apply_in(&mut shard, id, command, now)
+    }
+
+    fn counts_as_alive(&self, node: NodeId) -> bool {
+        lock(&self.shared.nodes).get(&node) == Some(&true)
+    }
+
+    /// Frees every session of a node. Gives whether it holds nothing any more.
+    fn fail_node(&self, node: NodeId, now: Time, heir: impl Fn(&Facts) -> Heir) -> bool {
+        let mut is_free = true;
+        for mut shard in self.shared.shards.each() {
+            let ids: Vec<SessionId> = shard.sessions.keys().copied().collect();
+            for id in ids {
+                let Some(slot) = shard.sessions.get(&id) else { continue };
+                let fail = FailNode { node, heir: heir(slot.session.facts()) };
+                let failed = self.apply_in(&mut shard, id, Command::FailNode(fail), now);
+                is_free &= !matches!(failed, Outcome::FailNode(NodeFailed::Failed { left, .. }) if left > 0);
+            }
+        }
+        if is_free {
+            lock(&self.shared.nodes).remove(&node);
+        }
+        is_free
     }
 
     fn apply_in(&self, shard: &mut Shard, id: SessionId, command: Command, now: Time) -> Outcome {
@@ -221,27 +249,25 @@ impl Store for MemoryStore {
     }
 
     fn join(&self, node: NodeId, _now: Time) -> Reply<()> {
-        lock(&self.shared.nodes).insert(node);
+        lock(&self.shared.nodes).insert(node, true);
         Reply::ready(Ok(()))
     }
 
     fn is_alive(&self, node: NodeId) -> Reply<bool> {
-        Reply::ready(Ok(lock(&self.shared.nodes).contains(&node)))
+        Reply::ready(Ok(self.counts_as_alive(node)))
     }
 
-    /// Sessions in memory die with their only node, so no node can be found dead.
-    fn bury_dead_nodes(&self, _now: Time) -> Reply<usize> {
-        Reply::ready(Ok(0))
+    /// Sessions in memory die with their process, so a node can only be found to have left.
+    fn bury_dead_nodes(&self, now: Time) -> Reply<usize> {
+        let dead: Vec<NodeId> =
+            lock(&self.shared.nodes).iter().filter(|(_, alive)| !**alive).map(|(node, _)| *node).collect();
+        let buried = dead.iter().filter(|node| self.fail_node(**node, now, |facts| self.outlet.heir(facts)));
+        Reply::ready(Ok(buried.count()))
     }
 
     fn leave(&self, node: NodeId, now: Time) -> Reply<()> {
-        lock(&self.shared.nodes).remove(&node);
-        for mut shard in self.shared.shards.each() {
-            let ids: Vec<SessionId> = shard.sessions.keys().copied().collect();
-            for id in ids {
-                let _ = self.apply_in(&mut shard, id, Command::FailNode(FailNode { node }), now);
-            }
-        }
+        lock(&self.shared.nodes).insert(node, false);
+        self.fail_node(node, now, |_| Heir::Later);
         Reply::ready(Ok(()))
     }
 

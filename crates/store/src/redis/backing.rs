@@ -12,7 +12,7 @@ use super::link::{Link, Source};
 use crate::error::StoreError;
 use crate::remote::backing::{
     Admission, Admit, Answer, Backing, Committed, Count, EventKey, Listed, Loaded, Payloads, Presence,
-    Snapshot, Stamp, Write,
+    Snapshot, Stamp, Told, Write,
 };
 
 /// Sessions from which the bytes of all are estimated.
@@ -254,9 +254,10 @@ impl Backing for Redis {
         Ok(struck == Value::Int(1))
     }
 
-    async fn tell(&self, nodes: &[NodeId], session: SessionId) -> Answer<()> {
+    async fn tell(&self, nodes: &[NodeId], told: Told) -> Answer<()> {
+        let text = told.text();
         for node in nodes {
-            self.link.publish(&self.keys.channel(*node), &session.expose()).await?;
+            self.link.publish(&self.keys.channel(*node), &text).await?;
         }
         Ok(())
     }

@@ -5,13 +5,12 @@ use redis::cluster::{ClusterClient, ClusterConfig};
 use redis::cluster_async::ClusterConnection;
 use redis::{Client, Cmd, ErrorKind, IntoConnectionInfo, ProtocolVersion, PushInfo, PushKind, RedisError};
 use redis::{Script, ServerErrorKind, Value};
-use steadfast_session::SessionId;
 use tokio::sync::mpsc;
 
 use super::RedisOptions;
 use super::single::Single;
 use crate::error::StoreError;
-use crate::remote::backing::Answer;
+use crate::remote::backing::{Answer, Told};
 
 /// A script of this store. Sent by its hash; a server that does not know it gets its text with the request, so nothing has
 /// to be loaded beforehand, nor again after `SCRIPT FLUSH`, a restart or a failover.
@@ -41,7 +40,7 @@ impl Link {
     }
 
     /// Does not wait for the server: the first request does.
-    pub(super) fn open(options: &RedisOptions, news: mpsc::Sender<SessionId>) -> Answer<Self> {
+    pub(super) fn open(options: &RedisOptions, news: mpsc::Sender<Told>) -> Answer<Self> {
         let hear = move |push: PushInfo| {
             if let Some(session) = heard(&push) {
                 // Beyond the bound it is lost, and found by looking from time to time.
@@ -136,13 +135,13 @@ impl Link {
     }
 }
 
-/// The session of which somebody tells news.
-fn heard(push: &PushInfo) -> Option<SessionId> {
+/// What somebody tells.
+fn heard(push: &PushInfo) -> Option<Told> {
     if !matches!(push.kind, PushKind::Message | PushKind::SMessage) {
         return None;
     }
     let Some(Value::BulkString(text)) = push.data.get(1) else { return None };
-    SessionId::parse(std::str::from_utf8(text).ok()?)
+    Told::parse(std::str::from_utf8(text).ok()?)
 }
 
 /// What an error means: an answer of the server says that nothing was done, and so does a server that refuses connections. All

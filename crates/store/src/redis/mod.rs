@@ -48,7 +48,7 @@ pub struct RedisOptions {
 impl RedisOptions {
     /// Reads an address as people write it: `redis://[USER:PASSWORD@]HOST[:PORT][/DB]`, with TLS `rediss://`, and for a cluster
     /// `redis+cluster://` or `rediss+cluster://` with any of its nodes, parted by commas. Settings may follow, as in
-    /// `?prefix=NAME&node_ttl=4000`: what all keys begin with, and after how many milliseconds of silence a process is
+    /// `?prefix=NAME&node_ttl=3000`: what all keys begin with, and after how many milliseconds of silence a process is
     /// taken for dead. `None` if it is no such address.
     pub fn parse(text: &str) -> Option<Self> {
         let (address, settings) = text.split_once('?').unwrap_or((text, ""));
@@ -87,8 +87,8 @@ impl RedisOptions {
             connect_timeout: Duration::from_secs(1),
             response_timeout: Duration::from_secs(1),
             patience: Duration::from_secs(3),
-            heartbeat: Duration::from_secs(1),
-            node_ttl: Duration::from_secs(4),
+            heartbeat: Duration::from_millis(750),
+            node_ttl: Duration::from_secs(3),
             poll_interval: Duration::from_secs(1),
             hears_others: true,
         }

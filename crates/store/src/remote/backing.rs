@@ -146,6 +146,36 @@ pub(crate) struct Presence {
     pub(crate) own: bool,
 }
 
+/// What one node tells another, as a short text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// Something has happened to this session.
+    pub(crate) session: SessionId,
+    /// And there is a call in it for the node, which may know nothing of the session.
+    pub(crate) errand: bool,
+}
+
+impl Told {
+    const ERRAND: char = '!';
+
+    pub(crate) fn text(self) -> String {
+        let mut text = self.session.expose();
+        if self.errand {
+            text.push(Self::ERRAND);
+        }
+        text
+    }
+
+    /// Reads what [`Told::text`] wrote.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (session, errand) = match text.strip_suffix(Self::ERRAND) {
+            Some(session) => (session, true),
+            None => (text, false),
+        };
+        SessionId::parse(session).map(|session| Self { session, errand })
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Count {
     /// Sessions that count against the limits.
@@ -188,11 +218,12 @@ pub(crate) trait Backing: 'static {
     /// Some of the sessions in which a node may hold something.
     async fn sessions_of(&self, node: NodeId, batch: usize) -> Answer<Vec<SessionId>>;
     /// A node holds nothing in these sessions as of these versions. If there is no other session and the node is gone, or
-    /// wants to be, strikes it off the list and says so.
+    /// wants to be, strikes it off the list and says so. If there is another and it wants to be gone, it counts as dead from
+    /// now on.
     async fn strike(&self, node: NodeId, done: &[(SessionId, u64)], leaves: bool) -> Answer<bool>;
 
-    /// Tells nodes that a session has changed. May be lost.
-    async fn tell(&self, nodes: &[NodeId], session: SessionId) -> Answer<()>;
+    /// Tells nodes something. May be lost.
+    async fn tell(&self, nodes: &[NodeId], told: Told) -> Answer<()>;
     /// From now on, what others tell this node is handed to whoever opened this database.
     async fn hear(&self, node: NodeId) -> Answer<()>;
     async fn stop_hearing(&self, node: NodeId) -> Answer<()>;

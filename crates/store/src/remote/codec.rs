@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use steadfast_session::{
     Ask, AskNo, Call, CallNo, Class, CloseReason, ConnNo, Entry, Facts, Kept, Meta, NodeId, Principal,
-    Session, SessionId, Stream, StreamKind, StreamNo, Time, Value,
+    Request, Session, SessionId, Stream, StreamKind, StreamNo, Time, Value,
 };
 use steadfast_wire::{RequestId, Revision};
 
@@ -18,7 +18,7 @@ use super::backing::{EventKey, Snapshot};
 use super::slot::Standing;
 use crate::error::StoreError;
 
-const FORMAT: u64 = 1;
+const FORMAT: u64 = 2;
 
 pub(crate) const FACTS: &[u8] = b"f";
 pub(crate) const META: &[u8] = b"m";
@@ -64,6 +64,11 @@ impl Row {
         self
     }
 
+    fn numbers(self, numbers: impl ExactSizeIterator<Item = u64>) -> Self {
+        let row = self.number(numbers.len() as u64);
+        numbers.fold(row, Self::number)
+    }
+
     fn bytes(self, bytes: &[u8]) -> Self {
         let mut row = self.number(bytes.len() as u64);
         row.0.put_slice(bytes);
@@ -102,7 +107,7 @@ pub(crate) fn facts(facts: &Facts) -> Bytes {
 /// What changes about a session as a whole, and where it stands in the lists beside it.
 pub(crate) fn meta(session: &Session, standing: &Standing) -> Bytes {
     let meta = session.meta();
-    let row = Row::new()
+    Row::new()
         .number(session.bytes())
         .number(meta.last_active.0)
         .optional(meta.detached_at, |row, at| row.number(at.0))
@@ -113,8 +118,9 @@ pub(crate) fn meta(session: &Session, standing: &Standing) -> Bytes {
         .number(meta.next_connection)
         .number(meta.next_version)
         .number(standing.check_at.0)
-        .number(standing.present.len() as u64);
-    standing.present.iter().fold(row, |row, node| row.number(node.0)).done()
+        .numbers(standing.present.iter().map(|node| node.0))
+        .numbers(meta.taken.iter().map(|call| call.0))
+        .done()
 }
 
 pub(crate) fn call(call: &Call) -> Bytes {
@@ -122,8 +128,12 @@ pub(crate) fn call(call: &Call) -> Bytes {
         .id(&call.id)
         .number(call.stream.0)
         .number(call.owner.0)
+        .number(call.from.0)
         .number(call.attempt)
         .number(u64::from(call.answer_only))
+        .optional(call.request.as_deref(), |row, Request { text, again }| {
+            row.number(u64::from(*again)).bytes(text)
+        })
         .done()
 }
 
@@ -239,11 +249,17 @@ impl Cells {
             next_ask: self.number()?,
             next_connection: self.number()?,
             next_version: self.number()?,
+            taken: Vec::new(),
         };
         let check_at = self.time()?;
-        let nodes = self.number()?;
-        let present = (0..nodes).map(|_| self.number().map(NodeId)).collect::<Cell<_>>()?;
-        Ok((meta, Standing { check_at, present }))
+        let present = self.numbers()?.into_iter().map(NodeId).collect();
+        let taken = self.numbers()?.into_iter().map(CallNo).collect();
+        Ok((Meta { taken, ..meta }, Standing { check_at, present }))
+    }
+
+    fn numbers(&mut self) -> Cell<Vec<u64>> {
+        let count = self.number()?;
+        (0..count).map(|_| self.number()).collect()
     }
 
     fn reason(&mut self) -> Cell<CloseReason> {
@@ -257,8 +273,13 @@ impl Cells {
             id: self.id()?,
             stream: StreamNo(self.number()?),
             owner: NodeId(self.number()?),
+            from: NodeId(self.number()?),
             attempt: self.number()?,
             answer_only: self.number()? == 1,
+            request: self.optional(|cells| {
+                let again = cells.number()? == 1;
+                Ok(Box::new(Request { text: cells.bytes()?, again }))
+            })?,
         })
     }
 

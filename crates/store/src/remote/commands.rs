@@ -4,17 +4,19 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::time::Duration;
 
-use steadfast_session::command::Sweep;
+use steadfast_session::command::{Begun, FailNode, Sweep};
 use steadfast_session::{Changes, Command, Lifecycle, NodeId, Outcome, SessionId, Time};
 use steadfast_wire::planted;
 
-use super::backing::{Answer, Backing, Committed, Listed, Loaded, Next, Presence, Snapshot, Stamp, Write};
+use super::backing::{
+    Answer, Backing, Committed, Listed, Loaded, Next, Presence, Snapshot, Stamp, Told, Write,
+};
 use super::job::{Done, Order};
-use super::slot::{Slot, Standing, holder, holds};
+use super::slot::{Slot, Standing, holds, leaves_something};
 use super::watch::Watch;
 use super::worker::Worker;
 use crate::error::StoreError;
-use crate::store::no_session;
+use crate::store::{holders, mailed_to, no_session};
 
 /// How often a command is applied anew because another process was faster. Each time somebody got on.
 const TRIES: u32 = 64;
@@ -67,7 +69,8 @@ impl<B: Backing> Worker<B> {
         };
         for tries in 0..TRIES {
             // Whatever happens from here on, the slot is out of the cache until it is known to be right.
-            let applied = self.apply(&mut slot, orders);
+            let gone = self.gone(id, &slot, orders).await?;
+            let applied = self.apply(&mut slot, orders, &gone);
             if planted("deliver-before-commit") {
                 applied.changes.iter().for_each(|one| self.outlet.publish(slot.session.facts(), one));
             }
@@ -101,21 +104,58 @@ impl<B: Backing> Worker<B> {
         Err(StoreError::Unavailable("other processes change this session without a pause".into()))
     }
 
-    fn apply(&self, slot: &mut Slot, orders: &[Order]) -> Applied {
+    /// Those who are to get calls that came elsewhere, and are not there. Whoever the session names is on the list of nodes,
+    /// and will be buried if it is dead. Others are asked for once they are named beside the session: then they cannot go
+    /// without what they are about to get.
+    async fn gone(&self, id: SessionId, slot: &Slot, orders: &[Order]) -> Answer<Vec<NodeId>> {
+        let mut gone = Vec::new();
+        for owner in orders.iter().filter_map(|order| mailed_to(&order.command)) {
+            let own = self.own.borrow().contains(&owner);
+            if own || gone.contains(&owner) || slot.standing.present.contains(&owner) {
+                continue;
+            }
+            let presence = Presence { session: id, node: owner, version: slot.stamp.version + 1, own };
+            self.patiently(|| self.backing.present(presence)).await?;
+            if !self.patiently(|| self.backing.is_alive(owner)).await? {
+                gone.push(owner);
+            }
+        }
+        Ok(gone)
+    }
+
+    /// The command as it is applied: whoever buries a node finds out who inherits.
+    fn resolved(&self, slot: &Slot, order: &Order) -> Command {
+        match &order.command {
+            Command::FailNode(FailNode { node, .. }) if order.buries => {
+                let heir = self.outlet.heir(slot.session.facts());
+                Command::FailNode(FailNode { node: *node, heir })
+            }
+            command => command.clone(),
+        }
+    }
+
+    fn apply(&self, slot: &mut Slot, orders: &[Order], gone: &[NodeId]) -> Applied {
         let before = (slot.session.bytes(), slot.standing.clone());
         let (mut outcomes, mut changes, mut newcomers) = (Vec::new(), Vec::new(), Vec::new());
         let mut earlier = false;
         for order in orders {
             let mut one = Changes::default();
-            let node = holder(&order.command);
-            let sweeps = matches!(order.command, Command::Sweep(Sweep));
-            let outcome = slot.session.apply(order.command.clone(), order.now, &self.rules, &mut one);
+            let command = self.resolved(slot, order);
+            let nodes = holders(&command);
+            let sweeps = matches!(command, Command::Sweep(Sweep));
+            let outcome = if mailed_to(&command).is_some_and(|owner| gone.contains(&owner)) {
+                Outcome::Begin(Begun::Fenced)
+            } else {
+                slot.session.apply(command, order.now, &self.rules, &mut one)
+            };
             let present = &mut slot.standing.present;
-            if let Some(node) = node.filter(|node| holds(&outcome) && !present.contains(node)) {
-                present.push(node);
-                newcomers.push(node);
+            for node in nodes.into_iter().flatten() {
+                if holds(&outcome) && !present.contains(&node) {
+                    present.push(node);
+                    newcomers.push(node);
+                }
             }
-            if let Some(node) = order.strikes {
+            if let Some(node) = order.strikes.filter(|_| !leaves_something(&outcome)) {
                 present.retain(|present| *present != node);
                 newcomers.retain(|newcomer| *newcomer != node);
             }
@@ -223,7 +263,14 @@ impl<B: Backing> Worker<B> {
             standing.present.iter().copied().filter(|node| !own.contains(node)).collect();
         let is_news = changes.iter().any(|one| !crate::signal::News::of(id, one).is_empty());
         if is_news && !others.is_empty() && self.settings.hears_others {
-            self.tell_later(others, id);
+            let for_errands =
+                |node: &NodeId| changes.iter().any(|one| one.errands.iter().any(|(_, owner)| owner == node));
+            let (busy, others): (Vec<_>, Vec<_>) = others.into_iter().partition(for_errands);
+            for (nodes, errand) in [(busy, true), (others, false)] {
+                if !nodes.is_empty() {
+                    self.tell_later(nodes, Told { session: id, errand });
+                }
+            }
         }
     }
 
@@ -297,9 +344,8 @@ impl<B: Backing> Worker<B> {
             None => sessions.watches.remove(&id),
         };
         drop(sessions);
-        if let Some(before) = before {
-            self.outlet.publish_found(before.difference(slot.map(|slot| &slot.session)).news(id));
-        }
+        let difference = before.unwrap_or_default().difference(slot.map(|slot| &slot.session), &own);
+        self.outlet.publish_found(difference.news(id));
     }
 }
 

@@ -2,14 +2,15 @@
 
 use std::rc::Rc;
 
-use steadfast_session::command::{FailNode, Sweep, Swept};
-use steadfast_session::{NodeId, Outcome, SessionId, Step, Time};
+use steadfast_session::command::{FailNode, Heir, Sweep, Swept};
+use steadfast_session::{NodeId, Outcome, Step, Time};
 use tokio::sync::oneshot;
 use tokio::task::{JoinSet, spawn_local};
 
-use super::backing::{Answer, Backing, Listed};
+use super::backing::{Answer, Backing, Listed, Told};
 use super::codec;
 use super::job::{Job, Order, Work};
+use super::slot::leaves_something;
 use super::worker::Worker;
 use crate::error::StoreError;
 use crate::store::Usage;
@@ -19,6 +20,17 @@ const STRIDE: usize = 64;
 
 /// How often somebody who leaves looks whether it holds something in yet another session.
 const FAREWELLS: usize = 1024;
+
+/// What has become of a node that is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Freed {
+    /// It is on no list any more.
+    Struck,
+    /// Others have to see to what it has left.
+    ButForSome,
+    /// It holds something again by now, or is alive.
+    NotYet,
+}
 
 impl<B: Backing> Worker<B> {
     pub(crate) async fn run_errand(self: Rc<Self>, job: Job) {
@@ -65,7 +77,7 @@ impl<B: Backing> Worker<B> {
     }
 
     async fn sweep_one(self: Rc<Self>, listed: Listed, seen: Time, now: Time) -> Answer<()> {
-        let sweep = |to| Order { command: Sweep.into_command(), now, strikes: None, to };
+        let sweep = |to| Order { command: Sweep.into_command(), now, strikes: None, buries: false, to };
         let id = listed.session;
         match self.order(id, sweep).await {
             Ok(done) if matches!(done.outcome, Outcome::Sweep(Swept::Next(_))) => {
@@ -103,7 +115,7 @@ impl<B: Backing> Worker<B> {
         for node in self.patiently(|| self.backing.dead_nodes()).await? {
             // This process may have been stopped for a while. It is not dead: it asks.
             let is_own = self.own.borrow().contains(&node);
-            if !is_own && self.fail_node(node, now, false).await? {
+            if !is_own && self.fail_node(node, now, false).await? == Freed::Struck {
                 buried += 1;
             }
         }
@@ -115,7 +127,7 @@ impl<B: Backing> Worker<B> {
         // A heartbeat that is on its way must not put it on the list again.
         drop(self.beating.lock().await);
         for _ in 0..FAREWELLS {
-            if self.fail_node(node, now, true).await? {
+            if self.fail_node(node, now, true).await? != Freed::NotYet {
                 break;
             }
         }
@@ -127,18 +139,21 @@ impl<B: Backing> Worker<B> {
         Ok(())
     }
 
-    /// Fails whatever a node holds, and strikes it off the list. `false` if it holds something again by then, or is alive.
-    async fn fail_node(self: &Rc<Self>, node: NodeId, now: Time, leaves: bool) -> Answer<bool> {
+    /// Frees every session of a node, and strikes it off the list.
+    async fn fail_node(self: &Rc<Self>, node: NodeId, now: Time, leaves: bool) -> Answer<Freed> {
+        let mut freed = Freed::NotYet;
         loop {
             let sessions = self.patiently(|| self.backing.sessions_of(node, STRIDE)).await?;
             let mut set = JoinSet::new();
             for &id in &sessions {
                 let worker = Rc::clone(self);
                 set.spawn_local(async move {
+                    let heir = if leaves { Heir::Later } else { Heir::Nobody };
                     let fail = |to| Order {
-                        command: FailNode { node }.into_command(),
+                        command: FailNode { node, heir }.into_command(),
                         now,
                         strikes: Some(node),
+                        buries: !leaves,
                         to,
                     };
                     (id, worker.order(id, fail).await)
@@ -148,6 +163,10 @@ impl<B: Backing> Worker<B> {
             while let Some(failed) = set.join_next().await {
                 let (id, failed) = failed.map_err(|panic| StoreError::Corrupt(panic.to_string()))?;
                 let version = match failed {
+                    Ok(failed) if leaves_something(&failed.outcome) => {
+                        freed = Freed::ButForSome;
+                        continue;
+                    }
                     // A session that is gone holds nothing in any version.
                     Ok(failed) => failed.version.unwrap_or(u64::MAX),
                     Err(error @ StoreError::Corrupt(_)) => {
@@ -158,9 +177,12 @@ impl<B: Backing> Worker<B> {
                 };
                 done.push((id, version));
             }
-            let struck = self.patiently(|| self.backing.strike(node, &done, leaves)).await?;
-            if struck || sessions.len() < STRIDE {
-                return Ok(struck);
+            if self.patiently(|| self.backing.strike(node, &done, leaves)).await? {
+                return Ok(Freed::Struck);
+            }
+            // What is left for others may fill the whole stride, time and again.
+            if sessions.len() < STRIDE || done.is_empty() {
+                return Ok(freed);
             }
         }
     }
@@ -180,11 +202,12 @@ impl<B: Backing> Worker<B> {
     }
 
     /// Nobody waits for this, and if it is lost others find out by themselves.
-    pub(crate) fn tell_later(self: &Rc<Self>, nodes: Vec<NodeId>, id: SessionId) {
+    pub(crate) fn tell_later(self: &Rc<Self>, nodes: Vec<NodeId>, told: Told) {
         let worker = Rc::clone(self);
         spawn_local(async move {
-            if let Err(error) = worker.backing.tell(&nodes, id).await {
-                tracing::debug!(session = id.short(), %error, "other nodes were not told of a change");
+            if let Err(error) = worker.backing.tell(&nodes, told).await {
+                let session = told.session.short();
+                tracing::debug!(session, %error, "other nodes were not told of a change");
             }
         });
     }

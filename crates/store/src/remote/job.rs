@@ -83,8 +83,10 @@ pub(crate) enum Work {
 pub(crate) struct Order {
     pub(crate) command: Command,
     pub(crate) now: Time,
-    /// This node is over: it is not among those who may hold something any more.
+    /// This node is over: it is not among those who may hold something any more, unless something is left.
     pub(crate) strikes: Option<NodeId>,
+    /// The command buries it: who inherits is found out when the session is at hand.
+    pub(crate) buries: bool,
     pub(crate) to: ToWhom,
 }
 

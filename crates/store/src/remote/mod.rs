@@ -31,7 +31,7 @@ use crate::error::StoreError;
 use crate::reply::Reply;
 use crate::signal::{Outlet, Subscriber};
 use crate::store::{Opened, Store, Usage};
-use backing::{Answer, Backing};
+use backing::{Answer, Backing, Told};
 pub(crate) use codec::{class_code, class_of};
 use job::{Job, Order, Queued, To, ToWhom, Work};
 use worker::Worker;
@@ -83,12 +83,12 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    /// Starts the thread. `open` runs there, and gets where to put the sessions of which others told news.
+    /// Starts the thread. `open` runs there, and gets where to put what others tell.
     pub(crate) fn start<B: Backing>(
         name: &str,
         rules: Rules,
         settings: Settings,
-        open: impl FnOnce(mpsc::Sender<SessionId>) -> Answer<B> + Send + 'static,
+        open: impl FnOnce(mpsc::Sender<Told>) -> Answer<B> + Send + 'static,
     ) -> Answer<Self> {
         let unavailable =
             |error: std::io::Error| StoreError::Unavailable(format!("cannot start a thread: {error}"));
@@ -171,7 +171,8 @@ impl Store for Remote {
     }
 
     fn apply(&self, session: SessionId, command: Command, now: Time) -> Reply<Outcome> {
-        let order = |to| Work::Command(Order { command, now, strikes: None, to: ToWhom::Caller(to) });
+        let order =
+            |to| Work::Command(Order { command, now, strikes: None, buries: false, to: ToWhom::Caller(to) });
         self.about(session, order)
     }
 

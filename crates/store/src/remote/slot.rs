@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use steadfast_session::changes::Appended;
-use steadfast_session::command::{AskOpened, Attached, Begun};
+use steadfast_session::command::{AskOpened, Attached, Begun, NodeFailed};
 use steadfast_session::{
-    Changes, Class, Command, Facts, NodeId, Outcome, Session, SessionId, Stream, StreamKind, StreamNo, Time,
+    Changes, Class, Facts, NodeId, Outcome, Session, SessionId, Stream, StreamKind, StreamNo, Time,
 };
 
 use super::backing::{EventKey, Next, Snapshot, Stamp};
@@ -64,6 +64,7 @@ impl Slot {
             + self.session.bytes()
             + self.session.state_bytes()
             + self.session.kept_answer_bytes()
+            + self.session.kept_request_bytes()
     }
 
     /// The first commit: the session as it was opened.
@@ -152,22 +153,18 @@ fn rows<T>(next: &mut Next, keys: Vec<T>, row: impl Fn(&T) -> (Bytes, Option<Byt
     }
 }
 
-/// The node that wants to hold something of the session by this command.
-pub(crate) fn holder(command: &Command) -> Option<NodeId> {
-    match command {
-        Command::Begin(begin) => Some(begin.owner),
-        Command::OpenAsk(open) => Some(open.owner),
-        Command::Attach(attach) => Some(attach.node),
-        _ => None,
+/// Whether those who want to hold something of the session by a command do so after it.
+pub(crate) fn holds(outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Begin(Begun::Begun { .. })
+        | Outcome::OpenAsk(AskOpened::Opened { .. })
+        | Outcome::Attach(Attached::Attached { .. }) => true,
+        Outcome::FailNode(NodeFailed::Failed { handed, .. }) => *handed > 0,
+        _ => false,
     }
 }
 
-/// Whether it does.
-pub(crate) fn holds(outcome: &Outcome) -> bool {
-    matches!(
-        outcome,
-        Outcome::Begin(Begun::Begun { .. })
-            | Outcome::OpenAsk(AskOpened::Opened { .. })
-            | Outcome::Attach(Attached::Attached { .. })
-    )
+/// Whether a node that was to be freed of a session still has something there.
+pub(crate) fn leaves_something(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::FailNode(NodeFailed::Failed { left, .. }) if *left > 0)
 }

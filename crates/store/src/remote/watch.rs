@@ -33,6 +33,7 @@ pub(crate) struct Difference {
     stopped: Vec<(CallNo, NodeId)>,
     withdrawn: Vec<(AskNo, NodeId)>,
     kept: Vec<(AskNo, NodeId)>,
+    errands: Vec<(CallNo, NodeId)>,
 }
 
 impl Difference {
@@ -46,6 +47,7 @@ impl Difference {
             stopped: &self.stopped,
             withdrawn: &self.withdrawn,
             kept: &self.kept,
+            errands: &self.errands,
         }
     }
 }
@@ -99,7 +101,7 @@ impl Watch {
     }
 
     /// What has changed since. `None` for a session that is gone.
-    pub(crate) fn difference(&self, session: Option<&Session>) -> Difference {
+    pub(crate) fn difference(&self, session: Option<&Session>, own: &[NodeId]) -> Difference {
         let mut found = Difference::default();
         for (no, reader) in &self.streams {
             let Some(stream) = session.and_then(|session| session.streams().get(no)) else {
@@ -121,6 +123,11 @@ impl Watch {
         let calls: BTreeSet<CallNo> = session.into_iter().flat_map(|s| s.calls().keys().copied()).collect();
         let gone = self.calls.iter().filter(|(no, _)| !calls.contains(no));
         found.stopped.extend(gone.map(|(no, owner)| (*no, *owner)));
+        for (no, call) in session.into_iter().flat_map(Session::calls) {
+            if call.is_errand() && own.contains(&call.owner) && !self.calls.contains_key(no) {
+                found.errands.push((*no, call.owner));
+            }
+        }
         for (no, (owner, was_kept)) in &self.asks {
             match session.and_then(|session| session.asks().get(no)) {
                 None => found.withdrawn.push((*no, *owner)),

@@ -15,7 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::task::{JoinHandle, spawn_local};
 
 use super::Settings;
-use super::backing::{Answer, Backing};
+use super::backing::{Answer, Backing, Told};
 use super::cache::Cache;
 use super::job::{Done, Job, Order, Queued, ToWhom, Work};
 use super::slot::Slot;
@@ -76,7 +76,7 @@ impl<B: Backing> Worker<B> {
     pub(crate) async fn run(
         self: Rc<Self>,
         mut jobs: mpsc::UnboundedReceiver<Queued>,
-        mut heard: mpsc::Receiver<SessionId>,
+        mut heard: mpsc::Receiver<Told>,
     ) {
         let beats = spawn_local(Rc::clone(&self).keep_beating());
         let mut errands: VecDeque<JoinHandle<()>> = VecDeque::new();
@@ -86,7 +86,7 @@ impl<B: Backing> Worker<B> {
                     None => break,
                     Some(Queued { job, room }) => errands.extend(self.start(job, room)),
                 },
-                Some(session) = heard.recv() => self.look_at(session),
+                Some(told) = heard.recv() => self.look_at(told),
             }
             while errands.front().is_some_and(JoinHandle::is_finished) {
                 errands.pop_front();
@@ -113,9 +113,10 @@ impl<B: Backing> Worker<B> {
         }))
     }
 
-    /// Something has happened to a session, says another process. That matters only if somebody here holds something of it.
-    fn look_at(self: &Rc<Self>, session: SessionId) {
-        if self.sessions.borrow().watches.contains_key(&session) {
+    /// Something has happened to a session, says another process. That matters only if somebody here holds something of it, or
+    /// is to from now on.
+    fn look_at(self: &Rc<Self>, Told { session, errand }: Told) {
+        if errand || self.sessions.borrow().watches.contains_key(&session) {
             self.queue(session, Work::Look, None);
         }
     }
@@ -214,6 +215,7 @@ fn payload_bytes(command: &Command) -> usize {
         Command::Finish(finish) => finish.payload.len(),
         Command::OpenAsk(open) => open.rest.len(),
         Command::Answer(answer) => answer.message.len(),
+        Command::Begin(begin) => begin.requests.iter().flatten().map(|request| request.text.len()).sum(),
         Command::PutState(put) => put.value.as_ref().map_or(0, bytes::Bytes::len),
         _ => 0,
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rusqlite::{OptionalExtension, params};
-use steadfast_session::command::{Begin, FailNode, OpenAsk, Sweep, Swept};
+use steadfast_session::command::{Begun, FailNode, Heir, NodeFailed, Sweep, Swept};
 use steadfast_session::{
     Changes, Command, Facts, Lifecycle, Limit, NodeId, Outcome, Session, SessionId, Time,
 };
@@ -16,7 +16,7 @@ use super::slot::Slot;
 use super::value::{Col, instant, int};
 use super::writer::Writer;
 use crate::error::StoreError;
-use crate::store::{Opened, no_session};
+use crate::store::{Opened, holders, mailed_to, no_session};
 
 /// Sessions that a sweep or a burial changes before it writes them, so that the cache keeps its bound.
 const STRIDE: usize = 256;
@@ -46,7 +46,7 @@ impl Writer<'_> {
                 self.owe(count, |answer| Answer::Count(to, answer))
             }
             Job::Leave { node, now, to } => {
-                let left = self.fail_node(node, now);
+                let left = self.leave(node, now);
                 self.owe(left, |answer| Answer::Done(to, answer))
             }
             Job::Elsewhere { to } => {
@@ -127,17 +127,25 @@ impl Writer<'_> {
         }
         let mut changes = self.fresh_changes();
         let Some(slot) = self.cache.get(&id) else { return Ok(no_session(&command)) };
+        if let Some(owner) = mailed_to(&command)
+            && !slot.nodes.contains(&owner)
+            && (!self.sql.node.exists([int(owner.0)])? || self.locks.is_dead(owner))
+        {
+            // Nobody would ever find out that it does not run them.
+            self.recycle(changes);
+            return Ok(Outcome::Begin(Begun::Fenced));
+        }
         let bytes = slot.session.bytes();
-        let node = holder(&command);
+        let nodes = holders(&command);
         let outcome = slot.session.apply(command, now, &self.shared.rules, &mut changes);
         persist::log(&mut self.sql, slot, &changes)?;
         slot.dirty.add(&changes);
         self.more_bytes += int(slot.session.bytes()) - int(bytes);
-        if let Some(node) = node
-            && !slot.nodes.contains(&node)
-        {
-            self.sql.add_presence.execute([slot.key, int(node.0)])?;
-            slot.nodes.push(node);
+        for node in nodes.into_iter().flatten() {
+            if !slot.nodes.contains(&node) {
+                self.sql.add_presence.execute([slot.key, int(node.0)])?;
+                slot.nodes.push(node);
+            }
         }
         // Earlier than agreed: look earlier. Later than agreed: the sweep will see, so that a busy session does
         // not move in the agenda with each request.
@@ -225,42 +233,71 @@ impl Writer<'_> {
         // In the order of their ids, which SQL would take for signed numbers.
         nodes.sort_unstable();
         let dead: Vec<NodeId> = nodes.into_iter().filter(|node| self.locks.is_dead(*node)).collect();
-        for node in &dead {
-            self.fail_node(*node, now)?;
+        let mut buried = 0;
+        for node in dead {
+            let outlet = Arc::clone(&self.shared.outlet);
+            if self.fail_node(node, now, |facts| outlet.heir(facts))? {
+                self.deferred.push(Deferred::Unlock(node));
+                buried += 1;
+            }
         }
-        Ok(dead.len())
+        Ok(buried)
     }
 
-    /// Fails whatever a node holds, and strikes it off the list.
-    fn fail_node(&mut self, node: NodeId, now: Time) -> rusqlite::Result<()> {
+    /// Without its lock a node counts as dead, so that whoever looks next takes over what it leaves.
+    fn leave(&mut self, node: NodeId, now: Time) -> rusqlite::Result<()> {
+        self.fail_node(node, now, |_| Heir::Later)?;
+        self.deferred.push(Deferred::Unlock(node));
+        Ok(())
+    }
+
+    /// Frees every session of a node and strikes it off the list. `false` if something is left for others.
+    fn fail_node(
+        &mut self,
+        node: NodeId,
+        now: Time,
+        heir: impl Fn(&Facts) -> Heir,
+    ) -> rusqlite::Result<bool> {
         self.flush()?;
         let sessions: Vec<SessionId> = self
             .sql
             .sessions_of_node
             .query_map([int(node.0)], |row| row.get::<_, Col<_>>(0).map(|Col(id)| id))?
             .collect::<Result<_, _>>()?;
+        let mut is_free = true;
         for (i, id) in sessions.iter().enumerate() {
-            if let Err(error) = isolate(self.apply(*id, Command::FailNode(FailNode { node }), now))? {
-                tracing::error!(session = id.short(), %error, "a session cannot be freed of a node");
+            match isolate(self.free(*id, node, &heir, now))? {
+                Ok(left) => is_free &= left == 0,
+                Err(error) => {
+                    tracing::error!(session = id.short(), %error, "a session cannot be freed of a node");
+                }
             }
             if i % STRIDE == STRIDE - 1 {
                 self.flush()?;
             }
         }
-        self.sql.drop_node.execute([int(node.0)])?;
-        self.sql.drop_presence_of_node.execute([int(node.0)])?;
-        self.cache.forget_node(node);
-        self.deferred.push(Deferred::Unlock(node));
-        Ok(())
+        if is_free {
+            self.sql.drop_node.execute([int(node.0)])?;
+            self.sql.drop_presence_of_node.execute([int(node.0)])?;
+            self.cache.forget_node(node);
+        }
+        Ok(is_free)
     }
-}
 
-/// The node that holds something of the session after this command, if it succeeds.
-fn holder(command: &Command) -> Option<NodeId> {
-    match command {
-        Command::Begin(Begin { owner, .. }) | Command::OpenAsk(OpenAsk { owner, .. }) => Some(*owner),
-        Command::Attach(attach) => Some(attach.node),
-        _ => None,
+    /// Gives how many calls are still the node's.
+    fn free(
+        &mut self,
+        id: SessionId,
+        node: NodeId,
+        heir: impl Fn(&Facts) -> Heir,
+        now: Time,
+    ) -> rusqlite::Result<u64> {
+        let Some(slot) = self.slot(id)? else { return Ok(0) };
+        let fail = FailNode { node, heir: heir(slot.session.facts()) };
+        match self.apply(id, Command::FailNode(fail), now)? {
+            Outcome::FailNode(NodeFailed::Failed { left, .. }) => Ok(left),
+            _ => Ok(0),
+        }
     }
 }
 

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use rusqlite::{OptionalExtension, Row};
 use steadfast_session::{
-    Ask, AskNo, Call, CallNo, Class, ConnNo, Entry, Facts, Kept, Meta, Session, SessionId, Stream,
+    Ask, AskNo, Call, CallNo, Class, ConnNo, Entry, Facts, Kept, Meta, Request, Session, SessionId, Stream,
     StreamKind, StreamNo, Time, Value,
 };
 
@@ -109,8 +110,13 @@ fn meta(row: &Row<'_>) -> rusqlite::Result<(Meta, Option<Time>)> {
         next_ask: number(row, 6)?,
         next_connection: number(row, 7)?,
         next_version: number(row, 8)?,
+        taken: taken(&optional(row, 9)?.unwrap_or_default()),
     };
-    Ok((meta, time(row, 9)?))
+    Ok((meta, time(row, 10)?))
+}
+
+fn taken(calls: &Bytes) -> Vec<CallNo> {
+    calls.as_chunks::<8>().0.iter().map(|chunk| CallNo(u64::from_be_bytes(*chunk))).collect()
 }
 
 fn call(row: &Row<'_>) -> rusqlite::Result<(CallNo, Call)> {
@@ -118,10 +124,19 @@ fn call(row: &Row<'_>) -> rusqlite::Result<(CallNo, Call)> {
         id: row.get::<_, Col<_>>(1)?.0,
         stream: StreamNo(number(row, 2)?),
         owner: row.get::<_, Col<_>>(3)?.0,
-        attempt: number(row, 4)?,
-        answer_only: row.get(5)?,
+        from: row.get::<_, Col<_>>(4)?.0,
+        attempt: number(row, 5)?,
+        answer_only: row.get(6)?,
+        request: request(row, 7)?,
     };
     Ok((CallNo(number(row, 0)?), call))
+}
+
+/// Reads a request that is kept, if there is one, from the columns from `at` on.
+fn request(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<Box<Request>>> {
+    let again: Option<bool> = row.get(at)?;
+    let text = optional(row, at + 1)?;
+    Ok(again.zip(text).map(|(again, text)| Box::new(Request { text, again })))
 }
 
 fn ask(row: &Row<'_>) -> rusqlite::Result<(AskNo, Ask)> {

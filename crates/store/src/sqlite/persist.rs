@@ -112,8 +112,11 @@ fn calls(sql: &mut WriterSql<'_>, slot: &Slot, dirty: &mut Dirty) -> rusqlite::R
                     Col(&call.id),
                     int(call.stream.0),
                     int(call.owner.0),
+                    int(call.from.0),
                     int(call.attempt),
                     call.answer_only,
+                    call.request.as_ref().map(|request| request.again),
+                    call.request.as_ref().map(|request| &request.text[..]),
                 ])?;
             }
             // A call is named when it comes and when it goes. Named twice, it came and went within this group
@@ -177,9 +180,14 @@ pub(super) fn meta(sql: &mut WriterSql<'_>, slot: &Slot) -> rusqlite::Result<()>
         int(meta.next_ask),
         int(meta.next_connection),
         int(meta.next_version),
+        taken(&meta.taken),
         slot.check_at.map(instant),
     ])?;
     Ok(())
+}
+
+fn taken(calls: &[CallNo]) -> Option<Vec<u8>> {
+    (!calls.is_empty()).then(|| calls.iter().flat_map(|call| call.0.to_be_bytes()).collect())
 }
 
 /// Moves a session in the agenda.

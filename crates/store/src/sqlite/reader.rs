@@ -6,8 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension};
 use steadfast_session::{
-    AskNo, CallNo, ConnNo, Facts, Holdings, Meta, NodeId, Read, SessionId, Stream, StreamNo,
+    AskNo, CallNo, ConnNo, Errand, Facts, Holdings, Meta, NodeId, Read, SessionId, Stream, StreamNo,
 };
+use steadfast_wire::RequestId;
 use tokio::sync::oneshot::Sender;
 
 use super::failure::not_done;
@@ -150,10 +151,16 @@ impl Reader<'_> {
         let found = self.sql.find_open.query_row([session.as_bytes()], |row| row.get::<_, i64>(0));
         let Some(key) = found.optional()? else { return Ok(Holdings::NoSession) };
         let which = [key, int(node.0)];
-        let calls = self
-            .sql
-            .calls_of_node
-            .query_map(which, |row| Ok((CallNo(number(row, 0)?), row.get::<_, Col<_>>(1)?.0)))?;
+        let rows = self.sql.calls_of_node.query_map(which, |row| {
+            let (call, id): (_, RequestId) = (CallNo(number(row, 0)?), row.get::<_, Col<_>>(1)?.0);
+            let (stream, answer_only) = (StreamNo(number(row, 2)?), row.get(3)?);
+            let request = optional(row, 4)?;
+            let errand = |request| Errand { call, id: id.clone(), stream, answer_only, request };
+            let errand = request.map(errand);
+            Ok(((call, id), errand))
+        })?;
+        let calls: Vec<((CallNo, RequestId), Option<Errand>)> = rows.collect::<Result<_, _>>()?;
+        let (calls, errands): (Vec<_>, Vec<_>) = calls.into_iter().unzip();
         let rows =
             self.sql.asks_of_node.query_map(which, |row| Ok((AskNo(number(row, 0)?), optional(row, 1)?)))?;
         let rows: Vec<(AskNo, Option<Bytes>)> = rows.collect::<Result<_, _>>()?;
@@ -162,7 +169,8 @@ impl Reader<'_> {
             .connections_of_node
             .query_map(which, |row| Ok((StreamNo(number(row, 0)?), ConnNo(number(row, 1)?))))?;
         Ok(Holdings::Held {
-            calls: calls.collect::<Result<_, _>>()?,
+            calls,
+            errands: errands.into_iter().flatten().collect(),
             asks: rows.iter().map(|(ask, _)| *ask).collect(),
             answers: rows.into_iter().filter_map(|(ask, answer)| Some((ask, answer?))).collect(),
             connections: connections.collect::<Result<_, _>>()?,

@@ -11,7 +11,7 @@ use crate::error::StoreError;
 const SCHEMA: &str = include_str!("schema.sql");
 
 /// The version of the schema, kept as `user_version`. A file with another one is refused.
-const VERSION: i64 = 3;
+const VERSION: i64 = 4;
 
 /// Marks the file as ours ("stdf"), kept as `application_id`: no other program's database is ever written to.
 const APPLICATION: i64 = 0x7374_6466;
@@ -87,7 +87,7 @@ fn inspect(connection: &Connection) -> rusqlite::Result<Result<bool, &'static st
     let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     Ok(match (application, version) {
         (APPLICATION, VERSION) => Ok(false),
-        // Versions 1 and 2 were never released.
+        // Earlier versions were never released.
         (APPLICATION, ..VERSION) => {
             Err("this file was written before the first release: start with a new file")
         }

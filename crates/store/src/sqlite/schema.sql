@@ -29,6 +29,7 @@ CREATE TABLE meta (
     next_ask        INTEGER NOT NULL,
     next_connection INTEGER NOT NULL,
     next_version    INTEGER NOT NULL,
+    taken           BLOB, -- calls that were taken from their nodes, 8 bytes each; NULL if there are none
     check_at        INTEGER -- where the session stands in `agenda`; NULL if nowhere
 ) STRICT;
 
@@ -76,8 +77,11 @@ CREATE TABLE call (
     id          ANY     NOT NULL, -- an INTEGER or a TEXT, as the client sent it: 1 is not '1'
     stream      INTEGER NOT NULL,
     owner       INTEGER NOT NULL,
+    sender      INTEGER NOT NULL, -- the node that gave it to its owner, most often the owner itself
     attempt     INTEGER NOT NULL,
     answer_only INTEGER NOT NULL,
+    again       INTEGER, -- whether the request may be done again; NULL if it is not kept
+    request     BLOB,
     PRIMARY KEY (session, no)
 ) STRICT, WITHOUT ROWID;
 

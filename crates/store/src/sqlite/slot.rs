@@ -46,6 +46,7 @@ impl Slot {
             + self.session.bytes()
             + self.session.state_bytes()
             + self.session.kept_answer_bytes()
+            + self.session.kept_request_bytes()
     }
 }
 

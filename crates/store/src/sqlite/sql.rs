@@ -31,20 +31,21 @@ statements! {
         load_streams = "SELECT no, open_calls, next_seq, connection, node, delivered, finished_at, answer_size, answer
             FROM stream WHERE session = ?1 ORDER BY no";
         load_events = "SELECT stream, seq, class, size FROM event WHERE session = ?1 ORDER BY stream, seq";
-        load_calls = "SELECT no, id, stream, owner, attempt, answer_only FROM call WHERE session = ?1";
+        load_calls = "SELECT no, id, stream, owner, sender, attempt, answer_only, again, request
+            FROM call WHERE session = ?1";
         load_asks = "SELECT no, call, stream, seq, owner, kept_by, attempt, answer FROM ask WHERE session = ?1";
         load_state = "SELECT name, version, value FROM state WHERE session = ?1";
 
         add_session = "INSERT INTO session (id, principal, revision, initialize, opened_at)
             VALUES (?1, ?2, ?3, ?4, ?5)";
-        put_meta = "REPLACE INTO meta VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+        put_meta = "REPLACE INTO meta VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
         put_stream = "REPLACE INTO stream VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
         drop_streams = "DELETE FROM stream WHERE session = ?1 AND no BETWEEN ?2 AND ?3";
         add_event = "INSERT INTO event (session, stream, seq, class, size, payload)
             VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
         drop_event = "DELETE FROM event WHERE session = ?1 AND stream = ?2 AND seq = ?3";
         drop_events_of_streams = "DELETE FROM event WHERE session = ?1 AND stream BETWEEN ?2 AND ?3";
-        put_call = "REPLACE INTO call VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+        put_call = "REPLACE INTO call VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
         drop_call = "DELETE FROM call WHERE session = ?1 AND no = ?2";
         put_ask = "REPLACE INTO ask VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
         drop_ask = "DELETE FROM ask WHERE session = ?1 AND no = ?2";
@@ -79,6 +80,7 @@ statements! {
               OR EXISTS (SELECT 1 FROM stream WHERE stream.session = key AND stream.node = ?1))
             ORDER BY key";
         nodes = "SELECT id FROM node";
+        node = "SELECT 1 FROM node WHERE id = ?1";
         add_node = "INSERT OR IGNORE INTO node VALUES (?1, ?2)";
         drop_node = "DELETE FROM node WHERE id = ?1";
         drop_presence_of_node = "DELETE FROM presence WHERE node = ?1";
@@ -86,7 +88,7 @@ statements! {
 }
 
 const META: &str = "SELECT last_active, detached_at, closed_reason, closed_at,
-    next_call, next_stream, next_ask, next_connection, next_version, check_at
+    next_call, next_stream, next_ask, next_connection, next_version, taken, check_at
     FROM meta WHERE session = ?1";
 
 statements! {
@@ -102,7 +104,8 @@ statements! {
         facts = "SELECT principal, revision, initialize, opened_at FROM session
             JOIN meta ON meta.session = key WHERE id = ?1 AND closed_at IS NULL";
         find_open = "SELECT key FROM session JOIN meta ON meta.session = key WHERE id = ?1 AND closed_at IS NULL";
-        calls_of_node = "SELECT no, id FROM call WHERE session = ?1 AND owner = ?2 ORDER BY no";
+        calls_of_node = "SELECT no, id, stream, answer_only, CASE WHEN sender <> owner THEN request END
+            FROM call WHERE session = ?1 AND owner = ?2 ORDER BY no";
         asks_of_node = "SELECT no, answer FROM ask WHERE session = ?1 AND owner = ?2 ORDER BY no";
         connections_of_node = "SELECT no, connection FROM stream
             WHERE session = ?1 AND node = ?2 AND finished_at IS NULL ORDER BY no";

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use steadfast_session::changes::Appended;
 use steadfast_session::command::{
-    Answer, Answered, Append, AppendOutcome, AskOpened, Begin, Begun, Collect, Collected, Duplicates, Finish,
-    Finished, GetState, OpenAsk, PutState, StateGot, StatePut, Target,
+    Answer, Answered, Append, AppendOutcome, AskOpened, Begin, Begun, Collect, Collected, Finish, Finished,
+    GetState, OpenAsk, PutState, StateGot, StatePut, Target,
 };
 use steadfast_session::{
-    AskNo, CallNo, Class, Facts, Holdings, NodeId, Principal, Read, Rules, SessionId, Slice, Step, StreamNo,
-    Time,
+    AskNo, CallNo, Class, Facts, Holdings, NodeId, Principal, Read, Request, Rules, SessionId, Slice, Step,
+    StreamNo, Time,
 };
 use steadfast_wire::{RequestId, Revision};
 use tokio::task::JoinSet;
@@ -110,15 +110,7 @@ async fn run<S: Step + Send + 'static>(store: &impl Store, step: S) -> S::Outcom
 }
 
 fn begin(id: impl Into<RequestId>, attempt: u64) -> Begin {
-    Begin {
-        ids: vec![id.into()],
-        owner: NODE,
-        attempt,
-        again: false,
-        duplicates: Duplicates::Reject,
-        answer_only: false,
-        delivered: Vec::new(),
-    }
+    Begin::here(NODE, attempt, vec![id.into()])
 }
 
 fn text(text: String) -> Bytes {
@@ -153,7 +145,7 @@ async fn run_calls(store: &impl Store, task: u64) -> Vec<(StreamNo, CallNo)> {
         let Begun::Begun { stream, first: call, .. } = begun else { panic!("{begun:?}") };
         for what in ["one", "two"] {
             let payload = text(format!("{what} {call}"));
-            let append = Append { target: Target::Call(call), class: Class::Chatter, payload };
+            let append = Append { target: Target::Call(call), class: Class::Chatter, payload, fence: None };
             assert!(matches!(run(store, append).await, AppendOutcome::Appended { .. }));
         }
         let finish = Finish { call, payload: text(format!("answer {call}")) };
@@ -236,7 +228,8 @@ pub fn concurrent_messages_make_one_dense_log<P: Place>() {
             let mut seqs = Vec::new();
             for round in 0..ROUNDS {
                 let payload = text(format!("{n} {round}"));
-                let append = Append { target: Target::Standalone, class: Class::Notice, payload };
+                let append =
+                    Append { target: Target::Standalone, class: Class::Notice, payload, fence: None };
                 let appended = run(&*store, append).await;
                 let AppendOutcome::Appended { stream, seq } = appended else { panic!("{appended:?}") };
                 assert_eq!(stream, StreamNo::FIRST_STANDALONE);
@@ -267,6 +260,7 @@ pub fn an_ask_is_answered_once<P: Place>() {
                 target: Target::Standalone,
                 owner: NODE,
                 rest: Bytes::from_static(b"\"method\":\"ping\"}"),
+                fence: None,
             };
             let opened = run(&*scene.stores[0], open).await;
             let AskOpened::Opened { ask, .. } = opened else { panic!("{opened:?}") };
@@ -295,8 +289,12 @@ pub fn every_kept_answer_is_collected_once<P: Place>() {
         let ask_and_collect = |store: Arc<P::Store>, n| async move {
             let node = NodeId(100 + n);
             for round in 0..ROUNDS {
-                let open =
-                    OpenAsk { target: Target::Standalone, owner: node, rest: Bytes::from_static(b"}") };
+                let open = OpenAsk {
+                    target: Target::Standalone,
+                    owner: node,
+                    rest: Bytes::from_static(b"}"),
+                    fence: None,
+                };
                 let opened = run(&*store, open).await;
                 let AskOpened::Opened { ask, .. } = opened else { panic!("{opened:?}") };
                 let message = text(format!("{n} {round}"));
@@ -320,4 +318,38 @@ async fn kept_for(store: &impl Store, node: NodeId) -> Vec<(AskNo, Bytes)> {
         Ok(Holdings::Held { answers, .. }) => answers,
         other => panic!("{other:?}"),
     }
+}
+
+/// A call for a node that has not joined, or has left, is not begun: nobody would ever answer it. One for a node that leaves
+/// before it is done gets an answer from whoever buries that.
+pub fn calls_are_given_to_nodes_that_are_there<P: Place>() {
+    block_on(async {
+        let scene = Scene::<P>::new().await;
+        let (first, last) = (&*scene.stores[0], &*scene.stores[scene.stores.len() - 1]);
+        first.join(NODE, NOW).await.expect("the store answers");
+        let mail = |attempt: u64, again| Begin {
+            owner: OTHER,
+            requests: vec![Some(Request { text: text(format!("do {attempt}")), again })],
+            ..begin(attempt.cast_signed(), attempt)
+        };
+        assert_eq!(run(first, mail(1, false)).await, Begun::Fenced);
+        last.join(OTHER, NOW).await.expect("the store answers");
+        assert!(matches!(run(first, mail(2, false)).await, Begun::Begun { .. }));
+        assert!(matches!(run(first, mail(3, true)).await, Begun::Begun { .. }));
+        for store in [first, last] {
+            let held = store.held(SESSION, OTHER).await.expect("the store answers");
+            let Holdings::Held { errands, connections, .. } = held else { panic!("{held:?}") };
+            let texts: Vec<&[u8]> = errands.iter().map(|errand| &errand.request[..]).collect();
+            assert_eq!(texts, [b"do 2", b"do 3"]);
+            assert_eq!(connections, [], "it reads nothing");
+        }
+        last.leave(OTHER, NOW).await.expect("the store answers");
+        assert_eq!(first.is_alive(OTHER).await, Ok(false));
+        assert_eq!(scene.read(StreamNo(1)).await.entries.len(), 1, "it gets its error at once");
+        assert_eq!(scene.read(StreamNo(2)).await.entries.len(), 0, "it is left to others");
+        assert_eq!(first.bury_dead_nodes(NOW).await, Ok(1));
+        assert_eq!(scene.read(StreamNo(2)).await.entries.len(), 1, "nobody inherits here");
+        assert_eq!(first.bury_dead_nodes(NOW).await, Ok(0));
+        assert_eq!(run(first, mail(4, true)).await, Begun::Fenced);
+    });
 }

@@ -101,6 +101,13 @@ macro_rules! store_contract {
         }
 
         #[test]
+        fn calls_are_given_to_nodes_that_are_there() {
+            if <$place as $crate::testing::Place>::is_here() {
+                $crate::testing::concurrent::calls_are_given_to_nodes_that_are_there::<$place>();
+            }
+        }
+
+        #[test]
         fn every_kept_answer_is_collected_once() {
             if <$place as $crate::testing::Place>::is_here() {
                 $crate::testing::concurrent::every_kept_answer_is_collected_once::<$place>();

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use steadfast_session::command::{FailNode, Sweep, Swept};
+use steadfast_session::command::{FailNode, Heir, NodeFailed, Sweep, Swept};
 use steadfast_session::{
     Changes, Command, Facts, Holdings, Lifecycle, Limit, NodeId, Outcome, Read, Rules, Session, SessionId,
     StreamNo, Time,
 };
 
-use super::recorder::{Heards, expect};
+use super::recorder::{Heards, expect, heir};
 use crate::store::{Opened, Usage, no_session};
 
 /// What every store is compared with.
@@ -70,13 +70,26 @@ impl Model {
         due.len()
     }
 
-    /// A node goes.
+    /// A node goes. What may be done again is left for whoever buries it.
     pub fn leave(&mut self, node: NodeId, now: Time) {
-        self.nodes.remove(&node);
-        let ids: Vec<SessionId> = self.sessions.keys().copied().collect();
-        for id in ids {
-            self.apply(id, Command::FailNode(FailNode { node }), now);
+        if !self.free(node, now, |_| Heir::Later) {
+            self.nodes.insert(node, None);
         }
+    }
+
+    /// Gives whether the node holds nothing any more. Then it is on no list.
+    fn free(&mut self, node: NodeId, now: Time, heir: fn(&Facts) -> Heir) -> bool {
+        let mut is_free = true;
+        let ids: Vec<(SessionId, Heir)> =
+            self.sessions.iter().map(|(id, session)| (*id, heir(session.facts()))).collect();
+        for (id, heir) in ids {
+            let failed = self.apply(id, Command::FailNode(FailNode { node, heir }), now);
+            is_free &= !matches!(failed, Outcome::FailNode(NodeFailed::Failed { left: 1.., .. }));
+        }
+        if is_free {
+            self.nodes.remove(&node);
+        }
+        is_free
     }
 
     /// A store handle is gone, and with it the nodes that joined through it.
@@ -90,7 +103,7 @@ impl Model {
         let dead: Vec<NodeId> =
             self.nodes.iter().filter(|(_, holder)| holder.is_none()).map(|(node, _)| *node).collect();
         for node in &dead {
-            self.leave(*node, now);
+            self.free(*node, now, heir);
         }
         dead.len()
     }

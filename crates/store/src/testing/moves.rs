@@ -10,16 +10,17 @@ use proptest::option;
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::sample::Index;
 use steadfast_session::command::{
-    Answer, Append, Attach, Begin, Cancel, Close, Collect, Deliver, Detach, Duplicates, FailNode, Finish,
-    GetState, OpenAsk, Position, PutState, Target, Touch, Withdraw,
+    Answer, Append, Attach, Begin, Cancel, Close, Collect, Deliver, Detach, Duplicates, FailNode, Fence,
+    Finish, GetState, Heir, OpenAsk, Position, PutState, Target, Touch, Withdraw,
 };
 use steadfast_session::{
-    AskNo, CallNo, Class, CloseReason, Command, ConnNo, Kept, NodeId, Principal, Session, SessionId, Step,
-    StreamNo,
+    AskNo, CallNo, Class, CloseReason, Command, ConnNo, Kept, NodeId, Principal, Request, Session, SessionId,
+    Step, StreamNo,
 };
 use steadfast_wire::RequestId;
 
 use super::model::Model;
+use super::recorder::HEIR;
 
 /// How many ids, nodes and names there are to pick from: few, so that they meet.
 const SESSIONS: u8 = 4;
@@ -52,24 +53,84 @@ pub enum Sent {
 #[derive(Clone, Debug)]
 pub enum Act {
     Touch,
-    Begin { ids: Vec<RequestId>, owner: NodeId, isolate: bool, answer_only: bool, delivered: Vec<Index> },
-    BeginAgain { call: Index },
-    Append { call: Option<Index>, class: Class, size: usize },
-    Finish { call: Index, size: usize },
-    Cancel { id: RequestId },
-    FailNode { node: NodeId },
-    OpenAsk { call: Option<Index>, owner: NodeId, size: usize },
-    Answer { ask: Index, node: NodeId, size: usize },
-    AnswerAgain { ask: Index },
-    Collect { node: NodeId, asks: Vec<Index> },
-    Withdraw { ask: Index },
-    AttachAfter { stream: Index, seq: Index, node: NodeId },
-    AttachStandalone { node: NodeId },
-    Detach { stream: Index, stale: bool, through: Index },
-    Deliver { stream: Index, stale: bool, through: Index },
-    PutState { name: u8, stale: bool, value: Option<usize> },
-    GetState { name: u8 },
-    Close { reason: CloseReason },
+    Begin {
+        ids: Vec<RequestId>,
+        node: NodeId,
+        owner: Option<NodeId>,
+        kept: Option<(usize, bool)>,
+        isolate: bool,
+        answer_only: bool,
+        delivered: Vec<Index>,
+    },
+    BeginAgain {
+        call: Index,
+    },
+    Append {
+        call: Option<Index>,
+        class: Class,
+        size: usize,
+        fence: Option<(u8, bool)>,
+    },
+    Finish {
+        call: Index,
+        size: usize,
+    },
+    Cancel {
+        id: RequestId,
+    },
+    FailNode {
+        node: NodeId,
+        heir: Heir,
+    },
+    OpenAsk {
+        call: Option<Index>,
+        owner: NodeId,
+        size: usize,
+    },
+    Answer {
+        ask: Index,
+        node: NodeId,
+        size: usize,
+    },
+    AnswerAgain {
+        ask: Index,
+    },
+    Collect {
+        node: NodeId,
+        asks: Vec<Index>,
+    },
+    Withdraw {
+        ask: Index,
+    },
+    AttachAfter {
+        stream: Index,
+        seq: Index,
+        node: NodeId,
+    },
+    AttachStandalone {
+        node: NodeId,
+    },
+    Detach {
+        stream: Index,
+        stale: bool,
+        through: Index,
+    },
+    Deliver {
+        stream: Index,
+        stale: bool,
+        through: Index,
+    },
+    PutState {
+        name: u8,
+        stale: bool,
+        value: Option<usize>,
+    },
+    GetState {
+        name: u8,
+    },
+    Close {
+        reason: CloseReason,
+    },
 }
 
 pub fn moves(length: usize) -> impl Strategy<Value = Vec<Move>> {
@@ -92,7 +153,7 @@ fn sent() -> impl Strategy<Value = Sent> {
         2 => (0..SESSIONS, 0..2u8).prop_map(|(session, principal)| Sent::Open { session, principal }),
         28 => (any::<Index>(), act()).prop_map(|(session, act)| Sent::Command(session, act)),
         2 => Just(Sent::Sweep),
-        1 => node().prop_map(Sent::Join),
+        2 => node().prop_map(Sent::Join),
         1 => node().prop_map(Sent::Leave),
         1 => Just(Sent::Bury),
     ]
@@ -102,18 +163,24 @@ fn act() -> impl Strategy<Value = Act> {
     let index = any::<Index>;
     prop_oneof![
         1 => Just(Act::Touch),
-        8 => (vec(id(), 1..=3), node(), any::<bool>(), any::<bool>(), vec(index(), 0..3)).prop_map(
-            |(ids, owner, isolate, answer_only, delivered)| {
-                Act::Begin { ids, owner, isolate, answer_only, delivered }
-            }
-        ),
+        8 => (
+            vec(id(), 1..=3),
+            (node(), option::weighted(0.2, node())),
+            option::of((0..30usize, any::<bool>())),
+            any::<bool>(),
+            any::<bool>(),
+            vec(index(), 0..3),
+        )
+            .prop_map(|(ids, (node, owner), kept, isolate, answer_only, delivered)| {
+                Act::Begin { ids, node, owner, kept, isolate, answer_only, delivered }
+            }),
         1 => index().prop_map(|call| Act::BeginAgain { call }),
-        8 => (option::of(index()), class(), 0..90usize)
-            .prop_map(|(call, class, size)| Act::Append { call, class, size }),
+        8 => (option::of(index()), class(), 0..90usize, option::weighted(0.1, (0..3u8, any::<bool>())))
+            .prop_map(|(call, class, size, fence)| Act::Append { call, class, size, fence }),
         8 => (index(), prop_oneof![4 => 0..90usize, 1 => Just(1000usize)])
             .prop_map(|(call, size)| Act::Finish { call, size }),
         4 => id().prop_map(|id| Act::Cancel { id }),
-        1 => node().prop_map(|node| Act::FailNode { node }),
+        1 => (node(), heir()).prop_map(|(node, heir)| Act::FailNode { node, heir }),
         3 => (option::of(index()), node(), 0..40usize)
             .prop_map(|(call, owner, size)| Act::OpenAsk { call, owner, size }),
         5 => (index(), node(), 0..40usize).prop_map(|(ask, node, size)| Act::Answer { ask, node, size }),
@@ -145,12 +212,16 @@ fn node() -> impl Strategy<Value = NodeId> {
 
 /// Every node that moves name.
 pub fn nodes() -> impl Iterator<Item = NodeId> {
-    (0..NODES).map(nth_node)
+    (0..NODES).map(nth_node).chain([HEIR])
 }
 
 fn nth_node(n: u64) -> NodeId {
     // Far apart, so that half of the id space that SQL knows as negative numbers is in use.
     NodeId(n.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+fn heir() -> impl Strategy<Value = Heir> {
+    prop_oneof![Just(Heir::Nobody), Just(Heir::Later), node().prop_map(Heir::Node)]
 }
 
 fn class() -> impl Strategy<Value = Class> {
@@ -187,22 +258,37 @@ pub fn command(act: Act, session: Option<&Session>, attempt: u64) -> Command {
     let target = |pick: Option<Index>| pick.map_or(Target::Standalone, |pick| Target::Call(call(pick)));
     match act {
         Act::Touch => Touch.into_command(),
-        Act::Begin { ids, owner, isolate, answer_only, delivered } => {
+        Act::Begin { ids, node, owner, kept, isolate, answer_only, delivered } => {
             let duplicates = if isolate { Duplicates::Isolate } else { Duplicates::Reject };
             let delivered = delivered.into_iter().map(stream).collect();
-            Begin { ids, owner, attempt, again: false, duplicates, answer_only, delivered }.into_command()
+            let owner = owner.unwrap_or(node);
+            // Nobody can run what it is not told.
+            let kept = if owner == node { kept } else { kept.or(Some((9, false))) };
+            let request = |(size, again)| Request { text: filler(attempt, size), again };
+            let requests = match kept {
+                Some(kept) => ids.iter().map(|_| Some(request(kept))).collect(),
+                None => Vec::new(),
+            };
+            let begin = Begin::here(node, attempt, ids);
+            Begin { owner, requests, duplicates, answer_only, delivered, ..begin }.into_command()
         }
         Act::BeginAgain { call: pick } => begin_again(session, call(pick), attempt).into_command(),
-        Act::Append { call, class, size } => {
-            Append { target: target(call), class, payload: filler(attempt, size) }.into_command()
+        Act::Append { call, class, size, fence } => {
+            let fence = fence.map(|(name, stale)| {
+                let key = state_name(name);
+                let there = session.and_then(|session| session.state().get(&key));
+                let version = there.map_or(1, |value| value.version) + u64::from(stale);
+                Fence { key: key.into(), version }
+            });
+            Append { target: target(call), class, payload: filler(attempt, size), fence }.into_command()
         }
         Act::Finish { call: pick, size } => {
             Finish { call: call(pick), payload: filler(attempt, size) }.into_command()
         }
         Act::Cancel { id } => Cancel { id }.into_command(),
-        Act::FailNode { node } => FailNode { node }.into_command(),
+        Act::FailNode { node, heir } => FailNode { node, heir }.into_command(),
         Act::OpenAsk { call, owner, size } => {
-            OpenAsk { target: target(call), owner, rest: filler(attempt, size) }.into_command()
+            OpenAsk { target: target(call), owner, rest: filler(attempt, size), fence: None }.into_command()
         }
         Act::Answer { ask: pick, node, size } => {
             Answer { ask: ask(pick), node, attempt, message: filler(attempt, size) }.into_command()
@@ -240,15 +326,10 @@ fn begin_again(session: Option<&Session>, call: CallNo, attempt: u64) -> Begin {
         let same = session.calls().values().filter(move |call| call.attempt == attempt);
         same.map(|call| call.id.clone()).collect()
     };
-    Begin {
-        ids: known.map_or_else(|| vec![1.into()], |(session, call)| ids_of(session, call.attempt)),
-        owner: known.map_or(NodeId(0), |(_, call)| call.owner),
-        attempt: known.map_or(attempt, |(_, call)| call.attempt),
-        again: true,
-        duplicates: Duplicates::Reject,
-        answer_only: false,
-        delivered: Vec::new(),
-    }
+    let ids = known.map_or_else(|| vec![1.into()], |(session, call)| ids_of(session, call.attempt));
+    let (node, owner, attempt) =
+        known.map_or((NodeId(0), NodeId(0), attempt), |(_, call)| (call.from, call.owner, call.attempt));
+    Begin { owner, again: true, ..Begin::here(node, attempt, ids) }
 }
 
 /// The same for an answer that is kept.

@@ -9,7 +9,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use proptest::prelude::ProptestConfig;
 use proptest::test_runner::{RngAlgorithm, TestCaseError, TestRng, TestRunner};
-use steadfast_session::{Facts, Limits, NodeId, Read, Rules, SessionId, StreamNo, Time, Timing};
+use steadfast_session::command::Begin;
+use steadfast_session::{Command, Facts, Limits, NodeId, Read, Rules, SessionId, StreamNo, Time, Timing};
 use steadfast_wire::Revision;
 
 use super::model::Model;
@@ -40,6 +41,7 @@ pub fn narrow_rules() -> Rules {
             stream_bytes: 400,
             session_bytes: 1500,
             kept_answer_bytes: 60,
+            kept_request_bytes: 40,
             state_entries: 2,
             state_bytes: 60,
         },
@@ -171,6 +173,7 @@ impl<P: Place> Case<P> {
                 self.attempts += 1;
                 let id = moves::pick_session(&self.model, pick);
                 let command = moves::command(act, self.model.sessions.get(&id), self.attempts);
+                let command = self.given_to_the_living(command);
                 let reply = self.store().apply(id, command.clone(), now);
                 let expected = self.model.apply(id, command.clone(), now);
                 Some(verdict(format!("{command:?}"), reply, expected))
@@ -188,7 +191,7 @@ impl<P: Place> Case<P> {
                 self.model.nodes.insert(node, Some(self.current));
                 verdict("join".into(), reply, ())
             }),
-            Sent::Leave(node) => self.joined_elsewhere(node).not().then(|| {
+            Sent::Leave(node) => self.has_joined_here(node).then(|| {
                 let reply = self.store().leave(node, now);
                 self.model.leave(node, now);
                 verdict("leave".into(), reply, ())
@@ -210,6 +213,20 @@ impl<P: Place> Case<P> {
         };
         let reply = self.store().open(facts.clone());
         verdict("open".into(), reply, self.model.open(facts))
+    }
+
+    /// Nobody gives calls to a node that is not there; what becomes of that is told apart.
+    fn given_to_the_living(&self, command: Command) -> Command {
+        match command {
+            Command::Begin(begin) if !self.model.is_alive(begin.owner) => {
+                Command::Begin(Begin { owner: begin.node, ..begin })
+            }
+            command => command,
+        }
+    }
+
+    fn has_joined_here(&self, node: NodeId) -> bool {
+        self.model.nodes.contains_key(&node) && !self.joined_elsewhere(node)
     }
 
     /// Whether a node has joined through the other handle. It also leaves through that one.

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use steadfast_session::changes::Appended;
-use steadfast_session::{AskNo, CallNo, Changes, ConnNo, Lifecycle, NodeId, SessionId, StreamNo};
+use steadfast_session::command::Heir;
+use steadfast_session::{AskNo, CallNo, Changes, ConnNo, Facts, Lifecycle, NodeId, SessionId, StreamNo};
 
 use crate::signal::{News, Signal, Subscriber};
 
@@ -19,6 +20,7 @@ pub enum Heard {
         stopped: Vec<(CallNo, NodeId)>,
         withdrawn: Vec<(AskNo, NodeId)>,
         kept: Vec<(AskNo, NodeId)>,
+        errands: Vec<(CallNo, NodeId)>,
     },
     Lifecycle(Lifecycle),
 }
@@ -46,8 +48,17 @@ fn owned(news: &News<'_>) -> Heard {
         stopped: news.stopped.to_vec(),
         withdrawn: news.withdrawn.to_vec(),
         kept: news.kept.to_vec(),
+        errands: news.errands.to_vec(),
     }
 }
+
+/// Who inherits in a session: a node that nobody has heard of, or nobody.
+pub fn heir(facts: &Facts) -> Heir {
+    if facts.principal.as_str().ends_with('0') { Heir::Node(HEIR) } else { Heir::Nobody }
+}
+
+/// A node that inherits.
+pub const HEIR: NodeId = NodeId(77);
 
 /// A subscriber that writes everything down.
 #[derive(Debug, Default)]
@@ -67,5 +78,9 @@ impl Subscriber for Recorder {
             Signal::Lifecycle { facts, event } => (facts.id, Heard::Lifecycle(event)),
         };
         self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(session).or_default().push(heard);
+    }
+
+    fn heir(&self, facts: &Facts) -> Heir {
+        heir(facts)
     }
 }

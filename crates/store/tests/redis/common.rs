@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use steadfast_session::command::{Append, Begin, Begun, Duplicates, Finish, Target};
+use steadfast_session::command::{Append, Begin, Begun, Finish, Target};
 use steadfast_session::{
     CallNo, Class, Facts, NodeId, Principal, Read, Rules, SessionId, Slice, Step, StreamNo, Time,
 };
@@ -52,15 +52,7 @@ pub(crate) async fn run<S: Step + Send + 'static>(store: &impl Store, id: Sessio
 }
 
 pub(crate) fn begin(owner: NodeId, attempt: u64) -> Begin {
-    Begin {
-        ids: vec![i64::try_from(attempt).expect("a small number").into()],
-        owner,
-        attempt,
-        again: false,
-        duplicates: Duplicates::Reject,
-        answer_only: false,
-        delivered: Vec::new(),
-    }
+    Begin::here(owner, attempt, vec![i64::try_from(attempt).expect("a small number").into()])
 }
 
 pub(crate) async fn begin_call(
@@ -81,7 +73,7 @@ pub(crate) fn finish(call: CallNo, text: &str) -> Finish {
 
 pub(crate) fn message(text: &str) -> Append {
     let payload = Bytes::copy_from_slice(text.as_bytes());
-    Append { target: Target::Standalone, class: Class::Notice, payload }
+    Append { target: Target::Standalone, class: Class::Notice, payload, fence: None }
 }
 
 pub(crate) async fn read(store: &impl Store, id: SessionId, stream: StreamNo) -> Slice {

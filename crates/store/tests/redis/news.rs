@@ -82,7 +82,8 @@ async fn an_owner_hears_that_its_call_was_cancelled() {
 #[tokio::test]
 async fn an_asker_hears_that_its_answer_is_kept() {
     let (one, other, session) = two_or_skip!();
-    let open = OpenAsk { target: Target::Standalone, owner: ONE, rest: Bytes::from_static(b"}") };
+    let open =
+        OpenAsk { target: Target::Standalone, owner: ONE, rest: Bytes::from_static(b"}"), fence: None };
     run(&one.store, session, open).await;
     let answer = Answer { ask: AskNo(0), node: OTHER, attempt: 1, message: Bytes::from_static(b"yes") };
     run(&other.store, session, answer).await;

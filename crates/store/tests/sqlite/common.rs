@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use bytes::Bytes;
-use steadfast_session::command::{Append, Begin, Begun, Duplicates, Target};
+use steadfast_session::command::{Append, Begin, Begun, Target};
 use steadfast_session::{
     CallNo, Class, Facts, NodeId, Principal, Read, Rules, SessionId, Slice, Step, StreamNo, Time,
 };
@@ -47,15 +47,7 @@ pub(crate) async fn run<S: Step + Send + 'static>(
 }
 
 pub(crate) fn begin(attempt: u64) -> Begin {
-    Begin {
-        ids: vec![i64::try_from(attempt).expect("a small number").into()],
-        owner: NODE,
-        attempt,
-        again: false,
-        duplicates: Duplicates::Reject,
-        answer_only: false,
-        delivered: Vec::new(),
-    }
+    Begin::here(NODE, attempt, vec![i64::try_from(attempt).expect("a small number").into()])
 }
 
 pub(crate) async fn begin_call(store: &impl Store, session: SessionId, attempt: u64) -> (StreamNo, CallNo) {
@@ -67,7 +59,7 @@ pub(crate) async fn begin_call(store: &impl Store, session: SessionId, attempt: 
 
 pub(crate) fn message(text: &str) -> Append {
     let payload = Bytes::copy_from_slice(text.as_bytes());
-    Append { target: Target::Standalone, class: Class::Notice, payload }
+    Append { target: Target::Standalone, class: Class::Notice, payload, fence: None }
 }
 
 pub(crate) async fn read(store: &impl Store, session: SessionId, stream: StreamNo) -> Slice {

@@ -26,8 +26,12 @@ fn another_schema_is_refused() {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("sessions.db");
     drop(open(&file));
-    for (version, says) in [(4, "newer release"), (2, "start with a new file"), (1, "start with a new file")]
-    {
+    for (version, says) in [
+        (5, "newer release"),
+        (3, "start with a new file"),
+        (2, "start with a new file"),
+        (1, "start with a new file"),
+    ] {
         Connection::open(&file).unwrap().pragma_update(None, "user_version", version).unwrap();
         check_corrupt(&file, says);
     }

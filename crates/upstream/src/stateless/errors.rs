@@ -1,4 +1,5 @@
-//! What a client is told when a server does not answer, or answers in the manner of another era. Pure.
+//! What a client is told when a server does not answer, or answers in the manner of another era: as in a session, but for
+//! what only a request without one can meet. Pure.
 
 use steadfast_wire::rpc::{
     ErrorObject, HEADER_MISMATCH, METHOD_NOT_FOUND, MISSING_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION,
@@ -6,6 +7,7 @@ use steadfast_wire::rpc::{
 };
 use steadfast_wire::{Revision, listen};
 
+use crate::errors;
 use crate::tools::only_looks;
 
 const DISCOVER: &str = "server/discover";
@@ -18,30 +20,18 @@ fn is_safe(method: &str) -> bool {
     only_looks(method) || method == listen::METHOD
 }
 
-/// Nothing was sent.
-pub(super) fn unavailable(why: &str) -> ErrorObject {
-    let message = format!("The server behind this gateway cannot be reached: {why}.");
-    ErrorObject::internal("upstream_unavailable", message, true)
-}
-
 /// Something may have been done. A subscription does nothing: it is over, and can be had again.
 pub(super) fn broken(method: &str, why: &str) -> ErrorObject {
     if method == listen::METHOD {
         let message = format!("The subscription broke off: {why}. Subscribe again.");
         return ErrorObject::internal("upstream_unavailable", message, true);
     }
-    let message = format!("Whether {method} took effect is unknown: {why}.");
-    ErrorObject::internal("outcome_unknown", message, is_safe(method))
+    errors::unknown(why, is_safe(method))
 }
 
 /// The server's answer is none.
 pub(super) fn bad_answer(method: &str, why: &str) -> ErrorObject {
-    let message = format!("The answer of the server behind this gateway cannot be read: {why}.");
-    ErrorObject::internal("upstream_bad_answer", message, is_safe(method))
-}
-
-pub(super) fn cancelled() -> ErrorObject {
-    ErrorObject::internal("cancelled", "The request was cancelled.", true)
+    errors::bad_answer(&format!("its answer cannot be read: {why}"), is_safe(method))
 }
 
 pub(super) fn overflow() -> ErrorObject {
@@ -69,8 +59,20 @@ pub(super) fn of_answer(method: &str, error: ErrorObject) -> ErrorObject {
     if method == DISCOVER && error.code == METHOD_NOT_FOUND { has_sessions() } else { error }
 }
 
-/// What a refusal means. `error` is its body, if that is one, and `ours` says that it names our request.
-pub(super) fn of_refusal(method: &str, status: u16, error: Option<ErrorObject>, ours: bool) -> ErrorObject {
+/// A response whose status says no.
+#[derive(Clone, Debug)]
+pub(super) struct Refused<'a> {
+    pub(super) status: u16,
+    pub(super) body: &'a [u8],
+    /// The error in its body, if that is one.
+    pub(super) error: Option<ErrorObject>,
+    /// The body names our request.
+    pub(super) is_ours: bool,
+}
+
+/// What a refusal means.
+pub(super) fn of_refusal(method: &str, refused: Refused<'_>) -> ErrorObject {
+    let Refused { status, body, error, is_ours } = refused;
     match (status, error) {
         (_, Some(error))
             if matches!(
@@ -81,15 +83,11 @@ pub(super) fn of_refusal(method: &str, status: u16, error: Option<ErrorObject>, 
             error
         }
         // Whoever is not let in learns nothing about the inside, nor does anybody when the server is down.
-        (401 | 403 | 407 | 408 | 429 | 500.., Some(error)) if ours => error,
-        (401 | 403 | 407, _) => {
-            let message =
-                format!("The server behind this gateway refuses its credentials (status {status}).");
-            ErrorObject::internal("upstream_refused", message, false)
-        }
-        (408 | 429 | 503, _) => unavailable(&format!("it refused with status {status}")),
+        (401 | 403 | 407 | 408 | 429 | 500.., Some(error)) if is_ours => error,
+        (401 | 403 | 407, error) => errors::unauthorized(status, body, error),
+        (408 | 429 | 503, _) => errors::refused(status, body),
         (500.., _) => broken(method, &format!("the server failed with status {status}")),
-        (400..=499, Some(error)) if ours && !SESSION_CODES.contains(&error.code) && method != DISCOVER => {
+        (400..=499, Some(error)) if is_ours && !SESSION_CODES.contains(&error.code) && method != DISCOVER => {
             error
         }
         (400..=499, _) => has_sessions(),
@@ -107,7 +105,7 @@ mod tests {
 
     /// The code, and the reason or "theirs".
     fn check(method: &str, status: u16, error: Option<ErrorObject>, ours: bool, expect: (i32, &str)) {
-        let told = of_refusal(method, status, error.clone(), ours);
+        let told = of_refusal(method, Refused { status, body: b"", error: error.clone(), is_ours: ours });
         let reason = match (&told.message[..], &told.data) {
             ("theirs", _) => "theirs",
             (_, Some(data)) if data.contains("supported") => "sessions",
@@ -137,13 +135,13 @@ mod tests {
         for status in [400, 404, 405, 415, 422] {
             check("tools/list", status, None, false, sessions);
         }
-        check("tools/call", 401, None, false, (-32603, "upstream_refused"));
-        check("tools/call", 403, error(-32000), false, (-32603, "upstream_refused"));
-        check("tools/call", 429, None, false, (-32603, "upstream_unavailable"));
-        check("tools/call", 503, None, false, (-32603, "upstream_unavailable"));
+        check("tools/call", 401, None, false, (-32603, "unauthorized"));
+        check("tools/call", 403, error(-32000), false, (-32603, "unauthorized"));
+        check("tools/call", 429, None, false, (-32603, "upstream_refused"));
+        check("tools/call", 503, None, false, (-32603, "upstream_refused"));
         check("tools/call", 503, error(-32603), true, (-32603, "theirs"));
         check("tools/call", 500, None, false, (-32603, "outcome_unknown"));
-        check("tools/call", 302, None, false, (-32603, "upstream_bad_answer"));
+        check("tools/call", 302, None, false, (-32603, "bad_answer"));
     }
 
     #[test]

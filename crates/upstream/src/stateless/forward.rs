@@ -15,19 +15,28 @@ use steadfast_wire::rpc::ErrorObject;
 use steadfast_wire::sse::Kind;
 use steadfast_wire::{Message, MessageKind, RequestId, listen};
 
-use super::errors;
+use super::errors::{self, Refused};
 use super::outgoing::Outgoing;
 use crate::config::{Config, Credential, Server};
 use crate::stdio::splice;
 
-/// Nothing of a request was sent: nobody is there. The network is to blame, or the server.
+/// Nothing of a request was sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct NotSent(pub String);
+pub enum NotSent {
+    /// Nobody is there. The network is to blame, or the server.
+    #[error("{0}")]
+    Away(String),
+    /// The server has not proven who it is, and its operator is to blame, or ours. It does not help to wait.
+    #[error("{0}")]
+    Untrusted(String),
+}
 
 impl From<NotSent> for ErrorObject {
-    fn from(NotSent(why): NotSent) -> Self {
-        errors::unavailable(&why)
+    fn from(not_sent: NotSent) -> Self {
+        match not_sent {
+            NotSent::Away(why) => crate::errors::unavailable(&why),
+            NotSent::Untrusted(why) => crate::errors::untrusted(&why),
+        }
     }
 }
 
@@ -65,12 +74,14 @@ impl Forwarder {
         let outgoing = Outgoing::new(request, own, url, &self.headers, &self.credential);
         let Outgoing { request: outgoing, token } = outgoing;
         let method = request.method.clone();
-        let run = Run { exchange, own, token, method: &method, limits: &self.limits };
+        let shows_clients = matches!(self.credential, Credential::Forwarded);
+        let run = Run { exchange, own, token, method: &method, limits: &self.limits, shows_clients };
         let limit = (!exchange.is_subscription()).then_some(self.timeouts.call);
         let work = async {
             match tokio::time::timeout(self.timeouts.head, transport.send(outgoing)).await {
                 Ok(Ok(response)) => Ok(run.read(response).await),
-                Ok(Err(SendError::Connect(why))) => Err(NotSent(why)),
+                Ok(Err(SendError::Connect(why))) => Err(NotSent::Away(why)),
+                Ok(Err(SendError::Untrusted(why))) => Err(NotSent::Untrusted(why)),
                 Ok(Err(SendError::Broken(why))) => Ok(Err(errors::broken(&method, &why))),
                 Err(_) => Ok(Err(errors::broken(&method, "the server took too long to answer"))),
             }
@@ -99,6 +110,8 @@ struct Run<'a> {
     token: Option<String>,
     method: &'a str,
     limits: &'a Limits,
+    /// The server sees the client's own credentials, so its word on them is for the client.
+    shows_clients: bool,
 }
 
 impl Run<'_> {
@@ -106,15 +119,24 @@ impl Run<'_> {
         match Received::read(response, self.limits).await {
             Ok(Received::Whole(body)) => self.whole(&body),
             Ok(Received::Stream(stream)) => self.follow(stream).await,
-            Ok(Received::Refusal { status, body, .. }) => {
-                let message = std::str::from_utf8(&body).ok().and_then(|text| Message::parse(text).ok());
-                let error = message.as_ref().and_then(error_in);
-                let ours = message.as_ref().and_then(Message::id) == Some(&RequestId::Number(self.own));
-                Err(errors::of_refusal(self.method, status.as_u16(), error, ours))
+            Ok(Received::Refusal { status, body, challenge }) => {
+                Err(self.refused(status.as_u16(), &body, challenge))
             }
             Err(Error::BadAnswer(why)) => Err(errors::bad_answer(self.method, &why)),
             Err(error) => Err(errors::broken(self.method, &error.to_string())),
         }
+    }
+
+    fn refused(&self, status: u16, body: &[u8], challenge: Option<String>) -> ErrorObject {
+        let message = std::str::from_utf8(body).ok().and_then(|text| Message::parse(text).ok());
+        let error = message.as_ref().and_then(error_in);
+        let is_ours = message.as_ref().and_then(Message::id) == Some(&RequestId::Number(self.own));
+        let error = errors::of_refusal(self.method, Refused { status, body, error, is_ours });
+        let denial = crate::errors::denial(status, challenge, error.clone());
+        if let Some(denial) = denial.filter(|_| self.shows_clients) {
+            self.exchange.deny(denial);
+        }
+        error
     }
 
     fn whole(&self, body: &Bytes) -> Answer {
@@ -229,7 +251,7 @@ impl Run<'_> {
 
     fn cancelled(&self) -> Answer {
         if !self.exchange.is_subscription() {
-            return Err(errors::cancelled());
+            return Err(crate::errors::cancelled(true));
         }
         let id = self.exchange.id();
         Ok(format!(r#"{{"resultType":"complete","_meta":{{"{META_SUBSCRIPTION_ID}":{id}}}}}"#).into())

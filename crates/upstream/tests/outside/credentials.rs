@@ -8,7 +8,7 @@ use steadfast_upstream::{Config, Credential};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 
-use super::front::{CALL, Front, INITIALIZE, answer, play, request};
+use super::front::{CALL, Front, INITIALIZE, STATELESS, STATELESS_HEADERS, answer, play, request};
 
 const CHALLENGE: &str =
     r#"Bearer resource_metadata="https://s.example/.well-known/x", error="invalid_token""#;
@@ -93,6 +93,32 @@ async fn a_client_learns_what_the_server_wants() {
     }
 }
 
+/// Without a session every request is asked for them, and every refusal is the client's to see.
+#[tokio::test]
+async fn a_client_without_a_session_learns_it_with_every_request() {
+    let challenged = format!("www-authenticate: {CHALLENGE}\r\n");
+    let json = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"log in"}}"#;
+    for (status, headers, body, expect) in [
+        (401, challenged.as_str(), "who are you?", Some(CHALLENGE)),
+        (401, &challenged, json, Some(CHALLENGE)),
+        (401, "", "", Some("Bearer")),
+        (403, &challenged, "", Some(CHALLENGE)),
+        (403, "", "", None),
+    ] {
+        let front = front(guard(status, headers, body), Credential::Forwarded).await;
+        for credentials in ["", "authorization: Bearer bad\r\n"] {
+            let reply = front.post(&format!("{credentials}{STATELESS_HEADERS}"), STATELESS).await;
+            assert!(reply.starts_with(&format!("HTTP/1.1 {status} ")), "{reply}");
+            assert_eq!(header(&reply, "www-authenticate"), expect, "{reply}");
+            let data = format!(r#""data":{{"reason":"unauthorized","status":{status},"retryable":false}}"#);
+            assert!(reply.contains(&data) && reply.contains(r#""id":"one""#), "{reply}");
+        }
+        let good = format!("authorization: Bearer good\r\n{STATELESS_HEADERS}");
+        let reply = front.post(&good, STATELESS).await;
+        assert!(reply.starts_with("HTTP/1.1 200 ") && reply.contains(r#""result""#), "{reply}");
+    }
+}
+
 /// A client cannot do anything about credentials that are not its own, and must not be sent to log in for them.
 #[tokio::test]
 async fn our_own_credentials_are_our_own_business() {
@@ -109,6 +135,10 @@ async fn our_own_credentials_are_our_own_business() {
                 reply.contains(r#""error":{"code":-32603"#) && reply.contains(r#""id":"open""#),
                 "{reply}"
             );
+            let good = format!("authorization: Bearer good\r\n{STATELESS_HEADERS}");
+            let reply = front.post(&good, STATELESS).await;
+            assert!(reply.starts_with("HTTP/1.1 200 ") && reply.contains("unauthorized"), "{reply}");
+            assert_eq!(header(&reply, "www-authenticate"), None, "{reply}");
         }
     }
 }

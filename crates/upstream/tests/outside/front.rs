@@ -13,6 +13,10 @@ use tokio::net::{TcpListener, TcpStream};
 
 pub(crate) const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":"open","method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#;
 pub(crate) const CALL: &str = r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"t"}}"#;
+/// A request without a session, and what it is sent with.
+pub(crate) const STATELESS: &str = r#"{"jsonrpc":"2.0","id":"one","method":"tools/call","params":{"name":"t","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}"#;
+pub(crate) const STATELESS_HEADERS: &str =
+    "mcp-protocol-version: 2026-07-28\r\nmcp-method: tools/call\r\nmcp-name: t\r\n";
 
 /// An endpoint before a server.
 pub(crate) struct Front {

@@ -1,69 +1,121 @@
 //! A server behind TLS, with an authority of its own.
 
-use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use steadfast_upstream::{Config, Tls, TlsFiles, Upstream};
+use steadfast_upstream::{Config, Tls, Upstream};
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::TcpListener;
-use tokio_rustls::TlsAcceptor;
 
-use super::front::{CALL, Front, INITIALIZE, play, request};
+use super::front::{CALL, Front, INITIALIZE, STATELESS, STATELESS_HEADERS, play, request};
+use crate::support::{Age, Secure};
 
-/// A server at `localhost`, and its certificate, which is its own authority.
-async fn serve() -> (http::Uri, String) {
-    let signed = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(signed.signing_key.serialize_der()));
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![signed.cert.der().clone()], key)
-        .unwrap();
-    let acceptor = TlsAcceptor::from(Arc::new(config));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let acceptor = acceptor.clone();
-            tokio::spawn(async move {
-                let Ok(mut stream) = acceptor.accept(stream).await else { return };
-                while let Some((head, body)) = request(&mut stream).await {
-                    stream.write_all(play(&head, &body).as_bytes()).await.unwrap();
-                    stream.flush().await.unwrap();
-                }
-            });
+/// A server, and how many requests it got.
+async fn serve(age: Age) -> (Secure, Arc<AtomicUsize>) {
+    let requests = Arc::<AtomicUsize>::default();
+    let count = Arc::clone(&requests);
+    let secure = Secure::listen(age, move |mut stream| {
+        let count = Arc::clone(&count);
+        async move {
+            while let Some((head, body)) = request(&mut stream).await {
+                count.fetch_add(1, Ordering::SeqCst);
+                // The next request is another connection's.
+                let answer = play(&head, &body).replacen("\r\n", "\r\nconnection: close\r\n", 1);
+                let _ = stream.write_all(answer.as_bytes()).await;
+                let _ = stream.shutdown().await;
+            }
         }
-    });
-    (format!("https://localhost:{port}/mcp").parse().unwrap(), signed.cert.pem())
+    })
+    .await;
+    (secure, requests)
 }
 
-fn trusting(file: &Path) -> Tls {
-    Tls::load(&TlsFiles { ca: Some(file.to_owned()), identity: None }).unwrap()
+/// Nobody would wait that long for an error that is there at once.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Opens a session and gives the headers of its requests.
+async fn open(front: &Front) -> String {
+    let reply = front.post("", INITIALIZE).await;
+    let id = reply.lines().find_map(|line| line.strip_prefix("mcp-session-id: "));
+    format!("mcp-session-id: {}\r\nmcp-protocol-version: 2025-11-25\r\n", id.expect("a session"))
 }
 
 #[tokio::test]
 async fn sessions_hold_over_tls() {
-    let (url, certificate) = serve().await;
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), certificate).unwrap();
-    let front = Front::start(Config { tls: trusting(file.path()), ..Config::http(vec![url]) }).await;
-    let reply = front.post("", INITIALIZE).await;
-    let id = reply.lines().find_map(|line| line.strip_prefix("mcp-session-id: ")).expect("a session");
-    let session = format!("mcp-session-id: {id}\r\nmcp-protocol-version: 2025-11-25\r\n");
+    let (server, _) = serve(Age::InTime).await;
+    let front = Front::start(Config { tls: server.tls(), ..Config::http(vec![server.url("/mcp")]) }).await;
+    let session = open(&front).await;
     assert!(front.post(&session, CALL).await.contains(r#""result":{"content":[]}"#));
 }
 
+/// A server that cannot prove its name is there, and will not be another one in a moment: whoever calls is told at once.
 #[tokio::test]
-async fn a_server_that_proves_nothing_is_not_used() {
-    let (url, _) = serve().await;
-    let patience = std::time::Duration::from_millis(10);
-    let front = Front::start(Config { patience, ..Config::http(vec![url]) }).await;
-    let reply = front.post("", INITIALIZE).await;
-    assert!(reply.contains("invalid peer certificate: UnknownIssuer"), "{reply}");
+async fn a_server_that_proves_nothing_is_not_used_and_not_waited_for() {
+    let (expired, stranger) = (serve(Age::Over).await, serve(Age::InTime).await);
+    for ((server, requests), tls, why) in
+        [(&expired, expired.0.tls(), "expired"), (&stranger, Tls::public(), "UnknownIssuer")]
+    {
+        let config = Config { patience: PATIENCE, tls, ..Config::http(vec![server.url("/mcp")]) };
+        let front = Front::start(config).await;
+        for (headers, body) in [("", INITIALIZE), (STATELESS_HEADERS, STATELESS)] {
+            let begun = Instant::now();
+            let reply = front.post(headers, body).await;
+            assert!(begun.elapsed() < PATIENCE / 2, "it was waited for");
+            assert!(reply.contains("invalid peer certificate") && reply.contains(why), "{why}: {reply}");
+            assert!(
+                reply.contains(r#""data":{"reason":"upstream_untrusted","retryable":false}"#),
+                "{why}: {reply}"
+            );
+        }
+        assert_eq!(requests.load(Ordering::SeqCst), 0, "nothing was sent");
+    }
+}
+
+/// One replica with a bad certificate is passed over, in whatever order they are.
+#[tokio::test]
+async fn a_replica_that_proves_nothing_is_passed_over() {
+    let (bad, good) = (serve(Age::Over).await, serve(Age::InTime).await);
+    let (bad_url, good_url) = (bad.0.url("/mcp"), good.0.url("/mcp"));
+    for urls in [vec![bad_url.clone(), good_url.clone()], vec![good_url, bad_url]] {
+        let front = Front::start(Config { tls: good.0.tls(), ..Config::http(urls) }).await;
+        let session = open(&front).await;
+        assert!(front.post(&session, CALL).await.contains(r#""result":{"content":[]}"#));
+        assert!(front.post(STATELESS_HEADERS, STATELESS).await.contains(r#""result":{"content":[]}"#));
+    }
+    assert_eq!(bad.1.load(Ordering::SeqCst), 0);
+}
+
+/// If one replica is away and another not to be trusted, the one that is away is waited for.
+#[tokio::test]
+async fn a_replica_that_is_away_may_come_back() {
+    let bad = serve(Age::Over).await;
+    let nobody = "https://127.0.0.1:1/mcp".parse::<http::Uri>().unwrap();
+    let patience = Duration::from_millis(200);
+    for urls in [vec![bad.0.url("/mcp"), nobody.clone()], vec![nobody, bad.0.url("/mcp")]] {
+        let front = Front::start(Config { patience, tls: bad.0.tls(), ..Config::http(urls) }).await;
+        for (headers, body) in [("", INITIALIZE), (STATELESS_HEADERS, STATELESS)] {
+            let begun = Instant::now();
+            let reply = front.post(headers, body).await;
+            assert!(begun.elapsed() >= patience, "it was not waited for");
+            assert!(reply.contains("upstream_unavailable"), "{reply}");
+        }
+    }
+}
+
+/// A server that accepts connections and lets nobody in: a call is not tried for ever.
+#[tokio::test]
+async fn a_call_is_tried_so_often_and_no_more() {
+    let (server, requests) = serve(Age::InTime).await;
+    let mut config = Config { tls: server.tls(), ..Config::http(vec![server.url("/mcp")]) };
+    config.standalone = false;
+    let front = Front::start(config).await;
+    let session = open(&front).await;
+    server.be_rude();
+    let (before, sent) = (server.hellos(), requests.load(Ordering::SeqCst));
+    let reply = front.post(&session, CALL).await;
     assert!(reply.contains("upstream_unavailable"), "{reply}");
+    assert_eq!(server.hellos() - before, 4);
+    assert_eq!(requests.load(Ordering::SeqCst), sent);
 }
 
 #[tokio::test]

@@ -48,6 +48,18 @@ async fn an_expired_session_is_deleted_at_the_server() {
     deleted(&server, "s1").await;
 }
 
+/// The process that opened it is gone, and nobody has asked this one for it: the record says where it sits.
+#[tokio::test]
+async fn a_session_that_expires_after_a_restart_is_deleted_at_the_server() {
+    let server = Server::with_sessions(|_| None).await;
+    let mut host = Host::before(Backing::Sqlite, [server.url()], |builder| builder).await;
+    let _session = Session::open(&host).await;
+    host.restart().await;
+    host.sweep_after(Timing::default().idle * 2).await;
+    deleted(&server, "s1").await;
+    sessions(&host, 0).await;
+}
+
 /// Calls in flight when the session ends get one error, and the server is told to forget.
 #[tokio::test]
 async fn calls_in_flight_end_with_their_session() {

@@ -1,8 +1,10 @@
 //! Gateways that die, and gateways that share their sessions: the server notices nothing.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use steadfast::SessionEventKind::{Healed, Restored};
+use steadfast_upstream::{Config, Program};
 
 use crate::support::server::{Reply, Request};
 use crate::support::{Backing, Host, Session, json};
@@ -51,6 +53,35 @@ async fn a_session_goes_on_after_a_crash_where_it_was() {
     host.heard.once(&session, Healed).await;
 }
 
+/// A program of a session that is gone on with takes its time to start, longer than a server that is away is waited for. Every
+/// call waits for it, not only the first.
+#[cfg(unix)]
+#[tokio::test]
+async fn calls_wait_together_for_a_program_that_starts_slowly() {
+    let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stdio/server.py");
+    let arguments = vec![script.display().to_string(), "slow-start".to_owned()];
+    let program = Program { command: "python3".to_owned(), arguments, ..Program::default() };
+    let mut host = Host::before(Backing::Sqlite, [], move |builder| {
+        let program = program.clone();
+        let builder = builder.upstream(|config| *config = Config::stdio(program));
+        builder.patience(Duration::from_millis(20))
+    })
+    .await;
+    let session = Session::open(&host).await;
+    host.restart().await;
+    let session = session.via(&host);
+    let calls = [1, 2, 3].map(|id| {
+        let session = session.clone();
+        tokio::spawn(async move { call(&session, id, "echo").await })
+    });
+    let mut pids = BTreeSet::new();
+    for call in calls {
+        let answer = call.await.unwrap();
+        pids.insert(answer["result"]["pid"].as_u64().unwrap_or_else(|| panic!("{answer}")));
+    }
+    assert_eq!(pids.len(), 1, "one program for all");
+}
+
 /// A client that does nothing but listen hears the server again after a crash.
 #[tokio::test]
 async fn the_servers_own_stream_is_opened_again_for_whoever_listens() {
@@ -85,7 +116,7 @@ async fn one_gateway_listens_and_another_takes_its_place() {
     while gets(&forgetful.server.log()) < 2 {
         id += 1;
         assert_eq!(call(&session, id, "t").await["result"], json!({}));
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
         assert!(id < 1000, "nobody took the place");
     }
     let log = forgetful.server.log();

@@ -162,7 +162,7 @@ async fn an_answer_that_is_none_is_said_so() {
         ("moved", Reply::new(302, "location: /there\r\n", "")),
     ] {
         let (status, body) = answer(move |_| reply.clone()).await;
-        assert_eq!((status, reason(&body)), (200, ("upstream_bad_answer", false)), "{name}: {body}");
+        assert_eq!((status, reason(&body)), (200, ("bad_answer", false)), "{name}: {body}");
     }
 }
 

@@ -11,8 +11,8 @@ use steadfast_client::transport::{Http, Transport};
 use steadfast_client::{Client, Era, Limits, Owner, Timeouts};
 use steadfast_engine::backend::BoxFuture;
 use steadfast_engine::{
-    Answer, Backend, CallHandle, Engine, ExchangeHandle, Facts, Incoming, Options, Rules, SessionHandle,
-    SystemClock, SystemEntropy, Unwelcome, Welcome,
+    Answer, Backend, CallHandle, Engine, ExchangeHandle, Facts, Incoming, Options, Routing, Rules,
+    SessionHandle, SystemClock, SystemEntropy, Unwelcome, Welcome,
 };
 use steadfast_http::{Endpoint, listen};
 use steadfast_store::MemoryStore;
@@ -38,7 +38,21 @@ impl Backend for Passing {
         Box::pin(async {})
     }
 
-    fn closed(&self, _facts: &Arc<Facts>) {}
+    fn closed(&self, _session: &SessionHandle) {}
+
+    fn route(&self, _session: &SessionHandle, _request: &Incoming) -> Routing {
+        Routing::HERE
+    }
+
+    fn misrouted(&self, _facts: &Arc<Facts>) {}
+
+    fn attended(&self, _sessions: Vec<SessionHandle>) -> BoxFuture<()> {
+        Box::pin(async {})
+    }
+
+    fn leaving(&self) -> BoxFuture<()> {
+        Box::pin(async {})
+    }
 
     fn initialize(&self, _: Arc<Facts>, _: Incoming) -> BoxFuture<Result<Welcome, Unwelcome>> {
         Box::pin(async { Err(ErrorObject::new(-32603, "no sessions here").into()) })

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use steadfast_wire::RequestId;
 
-use crate::command::{Answer, Begin, Target};
+use crate::command::{Answer, Begin, Fence, Target};
 use crate::{
-    AskNo, CallNo, Changes, Class, Command, ConnNo, Lifecycle, NodeId, Outcome, Rules, Session, StreamNo,
-    Time,
+    AskNo, CallNo, Changes, Class, Command, ConnNo, Lifecycle, NodeId, Outcome, Request, Rules, Session,
+    StreamNo, Time,
 };
 
 use super::super::bench::{OVERHEAD, START};
@@ -36,8 +36,12 @@ pub(super) struct CallStory {
     pub(super) id: RequestId,
     pub(super) stream: StreamNo,
     pub(super) owner: NodeId,
+    pub(super) from: NodeId,
     pub(super) answer_only: bool,
+    pub(super) request: Option<Request>,
     pub(super) over: bool,
+    /// Somebody took it from the node that had it under this number.
+    pub(super) taken: bool,
 }
 
 #[derive(Debug)]
@@ -74,6 +78,8 @@ pub(super) struct Expected {
     pub(super) kept: Option<AskNo>,
     /// Calls that others than their owner have ended.
     pub(super) stopped: Vec<CallNo>,
+    /// Calls that somebody has to run to whom they did not come.
+    pub(super) errands: Vec<(CallNo, NodeId)>,
     pub(super) lifecycle: Vec<Lifecycle>,
     /// The message that is appended or dropped: its stream, class and payload.
     pub(super) message: Option<(StreamNo, Class, Bytes)>,
@@ -135,6 +141,18 @@ impl History {
         self.calls.iter().filter(|(_, call)| !call.over).map(|(no, call)| (*no, call))
     }
 
+    /// Whether a command comes under a lease that is somebody else's.
+    pub(super) fn is_fenced(&self, fence: Option<&Fence>) -> bool {
+        fence.is_some_and(|fence| {
+            self.state.get(&*fence.key).map(|(version, _)| *version) != Some(fence.version)
+        })
+    }
+
+    /// Bytes of requests that are kept.
+    pub(super) fn kept_requests(&self) -> u64 {
+        self.in_flight().filter_map(|(_, call)| Some(call.request.as_ref()?.text.len() as u64)).sum()
+    }
+
     pub(super) fn named(&self, id: &RequestId) -> Vec<CallNo> {
         self.in_flight().filter(|(_, call)| call.id == *id).map(|(no, _)| no).collect()
     }
@@ -178,6 +196,7 @@ impl History {
         assert_eq!(changes.superseded, expected.superseded);
         let stopped: Vec<CallNo> = changes.stopped.iter().map(|(call, _)| *call).collect();
         assert_eq!(stopped, expected.stopped);
+        assert_eq!(changes.errands, expected.errands);
         let withdrawn: BTreeSet<(AskNo, NodeId)> = changes.withdrawn.iter().copied().collect();
         assert_eq!(withdrawn.len(), changes.withdrawn.len());
         let owner = |ask: &AskNo| (*ask, self.asks[ask].owner);

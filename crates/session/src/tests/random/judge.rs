@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use super::history::{AskStory, CallStory, End, Expected, History, StreamStory};
 use crate::command::{
     Answer, Answered, Append, AppendOutcome, AskOpened, Attach, Attached, Begin, Begun, Cancelled, Closed,
-    Collected, Deliver, Delivered, Detach, Detached, Duplicates, Finished, NodeFailed, OpenAsk, Position,
-    PutState, StateGot, StatePut, Swept, Target, Touched, Withdrawn,
+    Collected, Deliver, Delivered, Detach, Detached, Duplicates, FailNode, Finished, Heir, NodeFailed,
+    OpenAsk, Position, PutState, StateGot, StatePut, Swept, Target, Touched, Withdrawn,
 };
 use crate::{AskNo, CallNo, Class, CloseReason, Command, ConnNo, Lifecycle, Limit, NodeId};
-use crate::{Outcome, Session, StreamNo, Time};
+use crate::{Outcome, Request, Session, StreamNo, Time};
 
 impl History {
     pub(super) fn judge(
@@ -37,7 +37,7 @@ impl History {
             | (Command::Attach(_), Outcome::Attach(Attached::NoSession))
             | (Command::Deliver(_), Outcome::Deliver(Delivered::NoSession))
             | (Command::PutState(_), Outcome::PutState(StatePut::NoSession))
-            | (Command::GetState(_), Outcome::GetState(StateGot::NoSession))
+            | (Command::GetState(_), Outcome::GetState(StateGot::NoSession | StateGot::Left(_)))
             | (Command::Collect(_), Outcome::Collect(Collected::NoSession)) => assert!(!open),
             _ if !open => panic!("a closed session did something"),
             (Command::Touch(_), Outcome::Touch(Touched::Touched)) => self.active = now,
@@ -65,8 +65,8 @@ impl History {
                 }
             }
             (Command::FailNode(c), Outcome::FailNode(o)) => {
-                let calls = self.fail_node(c.node, now, &mut expected);
-                assert_eq!(*o, NodeFailed::Failed { calls });
+                let failed = self.fail_node(c, now, &mut expected);
+                assert_eq!(*o, failed);
             }
             (Command::OpenAsk(c), Outcome::OpenAsk(o)) => self.judge_ask(c, *o, &mut expected),
             (Command::Answer(c), Outcome::Answer(o)) => {
@@ -126,11 +126,49 @@ impl History {
         expected.lifecycle.push(Lifecycle::Closed(reason));
     }
 
-    fn fail_node(&mut self, node: NodeId, now: Time, expected: &mut Expected) -> u64 {
+    /// The call goes on under another number.
+    fn hand_over(&mut self, no: CallNo, heir: NodeId, expected: &mut Expected) {
+        self.withdraw(|_, ask| ask.call == Some(no), expected);
+        expected.stopped.push(no);
+        let next = CallNo(self.calls.keys().last().map_or(0, |no| no.0 + 1));
+        let old = self.calls.get_mut(&no).unwrap();
+        (old.over, old.taken) = (true, true);
+        let request = old.request.clone().map(|request| Request { again: false, ..request });
+        let (id, stream, from, answer_only) = (old.id.clone(), old.stream, old.owner, old.answer_only);
+        let story =
+            CallStory { id, stream, owner: heir, from, answer_only, request, over: false, taken: false };
+        if heir != from {
+            expected.errands.push((next, heir));
+        }
+        self.calls.insert(next, story);
+    }
+
+    fn fail_node(&mut self, c: &FailNode, now: Time, expected: &mut Expected) -> NodeFailed {
+        let node = c.node;
+        let again = |call: &CallStory| call.request.as_ref().is_some_and(|request| request.again);
+        let of_node: Vec<(CallNo, bool)> = self
+            .in_flight()
+            .filter(|(_, call)| call.owner == node)
+            .map(|(no, call)| (no, again(call)))
+            .collect();
+        let (mut handed, mut left) = (0, 0);
+        for (no, _) in of_node.iter().filter(|(_, again)| *again) {
+            match c.heir {
+                Heir::Nobody => {}
+                Heir::Node(heir) => {
+                    self.hand_over(*no, heir, expected);
+                    handed += 1;
+                }
+                Heir::Later => left += 1,
+            }
+        }
         let calls: Vec<CallNo> =
-            self.in_flight().filter(|(_, call)| call.owner == node).map(|(no, _)| no).collect();
+            of_node.iter().filter(|(_, again)| !again || c.heir == Heir::Nobody).map(|(no, _)| *no).collect();
         for call in &calls {
             self.end(*call, End::Error, expected);
+            self.calls.get_mut(call).unwrap().taken = true;
+        }
+        if handed > 0 || !calls.is_empty() {
             self.active = now;
         }
         self.withdraw(|_, ask| ask.owner == node, expected);
@@ -149,7 +187,7 @@ impl History {
             self.detached = Some(now);
             expected.lifecycle.push(Lifecycle::Detached);
         }
-        calls.len() as u64
+        NodeFailed::Failed { calls: calls.len() as u64, handed, left }
     }
 
     fn came(&mut self, now: Time, expected: &mut Expected) {
@@ -166,10 +204,15 @@ impl History {
     fn judge_begin(&mut self, c: &Begin, o: &Begun, now: Time, session: &Session, expected: &mut Expected) {
         if c.again
             && let Some((_, first, stream)) = self.begun
-            && self.in_flight().any(|(_, call)| call.stream == stream)
+            && self
+                .in_flight()
+                .any(|(_, call)| (call.stream, call.from, call.owner) == (stream, c.node, c.owner))
         {
             assert!(matches!(o, Begun::Begun { stream: s, first: f, .. } if (*s, *f) == (stream, first)));
             return;
+        }
+        if self.is_fenced(c.fence.as_ref()) {
+            return assert_eq!(*o, Begun::Fenced);
         }
         for no in &c.delivered {
             if let Some(stream) = self.streams.get_mut(no).filter(|stream| stream.ended.is_some()) {
@@ -199,6 +242,20 @@ impl History {
         } else {
             None
         };
+        let mut room = limits.kept_request_bytes - self.kept_requests();
+        let mut requests = c.requests.clone();
+        requests.resize(c.ids.len(), None);
+        for request in &mut requests {
+            let len = request.as_ref().map_or(0, |request| request.text.len() as u64);
+            if len <= room {
+                room -= len;
+            } else {
+                *request = None;
+            }
+        }
+        let forgot = requests.iter().zip(&c.requests).any(|(kept, given)| kept != given);
+        let refusal =
+            refusal.or((forgot && c.owner != c.node).then_some(Begun::OverLimit(Limit::KeptRequestBytes)));
         if let Some(refusal) = refusal {
             assert_eq!(*o, refusal);
             return;
@@ -207,18 +264,28 @@ impl History {
         assert!(self.streams.keys().all(|no| *no < stream));
         assert!(self.calls.keys().all(|no| *no < first));
         assert!(self.newest_connection().is_none_or(|no| no < connection));
-        for (i, id) in c.ids.iter().enumerate() {
-            let (id, owner, answer_only) = (id.clone(), c.owner, c.answer_only);
-            let story = CallStory { id, stream, owner, answer_only, over: false };
-            self.calls.insert(CallNo(first.0 + i as u64), story);
+        for ((i, id), request) in c.ids.iter().enumerate().zip(requests) {
+            let (id, owner, from, answer_only) = (id.clone(), c.owner, c.node, c.answer_only);
+            let no = CallNo(first.0 + i as u64);
+            if owner != from && request.is_some() {
+                expected.errands.push((no, owner));
+            }
+            let story =
+                CallStory { id, stream, owner, from, answer_only, request, over: false, taken: false };
+            self.calls.insert(no, story);
         }
-        let reader = Some((connection, c.owner));
+        let reader = Some((connection, c.node));
         self.streams.insert(stream, StreamStory { reader, ..StreamStory::default() });
         self.begun = Some((c.clone(), first, stream));
         self.came(now, expected);
     }
 
     fn judge_append(&mut self, c: &Append, o: AppendOutcome, expected: &mut Expected) {
+        let of_taken =
+            matches!(c.target, Target::Call(no) if self.calls.get(&no).is_some_and(|call| call.taken));
+        if of_taken || self.is_fenced(c.fence.as_ref()) {
+            return assert_eq!(o, AppendOutcome::Fenced);
+        }
         let no = self.route(c.target);
         if !self.streams.contains_key(&no) {
             self.standalone(no);
@@ -237,7 +304,9 @@ impl History {
             Target::Call(no) => Some(no),
             Target::Standalone => None,
         };
-        if call.is_some_and(|no| self.calls.get(&no).is_none_or(|call| call.over)) {
+        if self.is_fenced(c.fence.as_ref()) {
+            assert_eq!(o, AskOpened::Fenced);
+        } else if call.is_some_and(|no| self.calls.get(&no).is_none_or(|call| call.over)) {
             assert_eq!(o, AskOpened::CallGone);
         } else if self.asks.values().filter(|ask| !ask.over).count() >= self.rules.limits.asks {
             assert_eq!(o, AskOpened::OverLimit(Limit::Asks));

@@ -1,37 +1,86 @@
 //! What may happen next, in numbers relative to what is there, so that most moves hit something.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use proptest::prelude::*;
 use steadfast_wire::RequestId;
 
 use super::history::History;
 use crate::command::{
-    Answer, Append, Attach, Begin, Cancel, Close, Collect, Deliver, Detach, Duplicates, FailNode, Finish,
-    GetState, OpenAsk, Position, PutState, Sweep, Target, Touch, Withdraw,
+    Answer, Append, Attach, Begin, Cancel, Close, Collect, Deliver, Detach, Duplicates, FailNode, Fence,
+    Finish, GetState, Heir, OpenAsk, Position, PutState, Sweep, Target, Touch, Withdraw,
 };
-use crate::{AskNo, CallNo, Class, CloseReason, Command, ConnNo, NodeId, Session, StreamNo, Time};
+use crate::{AskNo, CallNo, Class, CloseReason, Command, ConnNo, NodeId, Request, Session, StreamNo, Time};
 
 #[derive(Clone, Debug)]
 pub(super) enum Move {
     Wait(u64),
     Touch,
     Close,
-    Begin { ids: Vec<u8>, owner: u64, isolate: bool, answer_only: bool, delivered: Vec<u64> },
+    Begin {
+        ids: Vec<u8>,
+        node: u64,
+        owner: u64,
+        kept: Option<(usize, bool)>,
+        isolate: bool,
+        answer_only: bool,
+        delivered: Vec<u64>,
+        fence: Option<(u8, bool)>,
+    },
     BeginAgain,
-    Append { of_call: Option<u64>, class: Class, len: usize },
-    Finish { call: u64, live: bool },
+    Append {
+        of_call: Option<u64>,
+        class: Class,
+        len: usize,
+        fence: Option<(u8, bool)>,
+    },
+    Finish {
+        call: u64,
+        live: bool,
+    },
     Cancel(u8),
-    FailNode(u64),
-    OpenAsk { of_call: Option<u64>, owner: u64 },
-    Answer { ask: u64, node: u64, len: usize },
+    FailNode {
+        node: u64,
+        heir: Heir,
+    },
+    OpenAsk {
+        of_call: Option<u64>,
+        owner: u64,
+        fence: Option<(u8, bool)>,
+    },
+    Answer {
+        ask: u64,
+        node: u64,
+        len: usize,
+    },
     AnswerAgain,
-    Collect { node: u64, asks: Vec<u64> },
+    Collect {
+        node: u64,
+        asks: Vec<u64>,
+    },
     Withdraw(u64),
     Get(u64),
-    Resume { stream: u64, back: u64, node: u64 },
-    Detach { which: usize, back: u64, stale: bool },
-    Deliver { which: usize, back: u64, stale: bool },
-    Put { key: u8, right: bool, value: Option<usize> },
+    Resume {
+        stream: u64,
+        back: u64,
+        node: u64,
+    },
+    Detach {
+        which: usize,
+        back: u64,
+        stale: bool,
+    },
+    Deliver {
+        which: usize,
+        back: u64,
+        stale: bool,
+    },
+    Put {
+        key: u8,
+        right: bool,
+        value: Option<usize>,
+    },
     Read(u8),
     Sweep,
 }
@@ -39,30 +88,40 @@ pub(super) enum Move {
 pub(super) fn any_move() -> impl Strategy<Value = Move> {
     let recent = || 0..5u64;
     let node = || 0..2u64;
+    // An entry of state, and whether its version is known.
+    let fence = || prop::option::weighted(0.1, (0..3u8, any::<bool>()));
+    let heir =
+        || prop_oneof![1 => Just(Heir::Nobody), 2 => Just(Heir::Node(NodeId(2))), 1 => Just(Heir::Later)];
     let of_call = || prop::option::weighted(0.7, recent());
     let class = prop_oneof![Just(Class::Chatter), Just(Class::Notice)];
     let begin = (
         prop_oneof![3 => prop::collection::vec(0..6u8, 1), 1 => prop::collection::vec(0..6u8, 2..4)],
-        node(),
+        (node(), prop_oneof![4 => Just(None), 1 => node().prop_map(Some)]),
+        prop::option::weighted(0.5, (0..9usize, any::<bool>())),
         any::<bool>(),
         prop::bool::weighted(0.2),
         prop::collection::vec(recent(), 0..3),
+        fence(),
     );
     prop_oneof![
         5 => (0..25u64).prop_map(Move::Wait),
         1 => (0..90u64).prop_map(Move::Wait),
         1 => Just(Move::Touch),
         1 => prop::bool::weighted(0.3).prop_map(|close| if close { Move::Close } else { Move::Sweep }),
-        12 => begin.prop_map(|(ids, owner, isolate, answer_only, delivered)| {
-            Move::Begin { ids, owner, isolate, answer_only, delivered }
+        12 => begin.prop_map(|(ids, (node, owner), kept, isolate, answer_only, delivered, fence)| {
+            let owner = owner.unwrap_or(node);
+            // Nobody can run what it is not told.
+            let kept = if owner == node { kept } else { kept.or(Some((3, false))) };
+            Move::Begin { ids, node, owner, kept, isolate, answer_only, delivered, fence }
         }),
         1 => Just(Move::BeginAgain),
-        10 => (of_call(), class, 0..60usize)
-            .prop_map(|(of_call, class, len)| Move::Append { of_call, class, len }),
+        10 => (of_call(), class, 0..60usize, fence())
+            .prop_map(|(of_call, class, len, fence)| Move::Append { of_call, class, len, fence }),
         10 => (recent(), prop::bool::weighted(0.7)).prop_map(|(call, live)| Move::Finish { call, live }),
         4 => (0..6u8).prop_map(Move::Cancel),
-        1 => node().prop_map(Move::FailNode),
-        5 => (of_call(), node()).prop_map(|(of_call, owner)| Move::OpenAsk { of_call, owner }),
+        2 => (0..3u64, heir()).prop_map(|(node, heir)| Move::FailNode { node, heir }),
+        5 => (of_call(), node(), fence())
+            .prop_map(|(of_call, owner, fence)| Move::OpenAsk { of_call, owner, fence }),
         6 => (recent(), node(), 0..9usize).prop_map(|(ask, node, len)| Move::Answer { ask, node, len }),
         1 => Just(Move::AnswerAgain),
         2 => (node(), prop::collection::vec(recent(), 0..3))
@@ -112,6 +171,11 @@ impl Move {
         let stream = |back: u64| StreamNo(meta.next_stream.saturating_sub(1 + back));
         let target =
             |of_call: Option<u64>| of_call.map_or(Target::Standalone, |back| Target::Call(call(back)));
+        let fence = |fence: Option<(u8, bool)>| {
+            let (no, right) = fence?;
+            let there = session.state().get(&key(no)).map_or(1, |value| value.version);
+            Some(Fence { key: Arc::from(&*key(no)), version: if right { there } else { there + 1 } })
+        };
         Some(match *self {
             Self::Wait(ms) => {
                 now.0 += ms;
@@ -119,19 +183,27 @@ impl Move {
             }
             Self::Touch => Command::Touch(Touch),
             Self::Close => Command::Close(Close { reason: CloseReason::Deleted }),
-            Self::Begin { ref ids, owner, isolate, answer_only, ref delivered } => Command::Begin(Begin {
-                ids: ids.iter().map(|no| id(*no)).collect(),
-                owner: NodeId(owner),
-                attempt: meta.next_stream,
-                again: false,
-                duplicates: if isolate { Duplicates::Isolate } else { Duplicates::Reject },
-                answer_only,
-                delivered: delivered.iter().map(|back| stream(*back)).collect(),
-            }),
+            Self::Begin { ref ids, node, owner, kept, isolate, answer_only, ref delivered, fence: under } => {
+                let ids: Vec<RequestId> = ids.iter().map(|no| id(*no)).collect();
+                let request = |(len, again)| Request { text: "r".repeat(len).into(), again };
+                let requests = match kept {
+                    Some(kept) => ids.iter().map(|_| Some(request(kept))).collect(),
+                    None => Vec::new(),
+                };
+                Command::Begin(Begin {
+                    owner: NodeId(owner),
+                    requests,
+                    duplicates: if isolate { Duplicates::Isolate } else { Duplicates::Reject },
+                    answer_only,
+                    delivered: delivered.iter().map(|back| stream(*back)).collect(),
+                    fence: fence(under),
+                    ..Begin::here(NodeId(node), meta.next_stream, ids)
+                })
+            }
             Self::BeginAgain => Command::Begin(Begin { again: true, ..history.last_begin()? }),
-            Self::Append { of_call, class, len } => {
+            Self::Append { of_call, class, len, fence: under } => {
                 let payload = format!("{:.<len$}", meta.next_connection).into();
-                Command::Append(Append { target: target(of_call), class, payload })
+                Command::Append(Append { target: target(of_call), class, payload, fence: fence(under) })
             }
             Self::Finish { call: back, live } => {
                 let open = session.calls().keys().rev().cycle().nth(back as usize).filter(|_| live);
@@ -139,10 +211,11 @@ impl Move {
                 Command::Finish(Finish { call, payload: format!("answer to {call}").into() })
             }
             Self::Cancel(no) => Command::Cancel(Cancel { id: id(no) }),
-            Self::FailNode(node) => Command::FailNode(FailNode { node: NodeId(node) }),
-            Self::OpenAsk { of_call, owner } => {
+            Self::FailNode { node, heir } => Command::FailNode(FailNode { node: NodeId(node), heir }),
+            Self::OpenAsk { of_call, owner, fence: under } => {
                 let rest = Bytes::from_static(br#""method":"ping"}"#);
-                Command::OpenAsk(OpenAsk { target: target(of_call), owner: NodeId(owner), rest })
+                let (target, owner, fence) = (target(of_call), NodeId(owner), fence(under));
+                Command::OpenAsk(OpenAsk { target, owner, rest, fence })
             }
             Self::Answer { ask: back, node, len } => {
                 let (ask, attempt) = (ask(back), history.answers);

@@ -1,7 +1,7 @@
 //! What must be true of a session at any time, given its history.
 
-use super::history::History;
-use crate::{Class, Holdings, NodeId, Read, Session, StreamKind, Time};
+use super::history::{CallStory, History};
+use crate::{Class, Errand, Holdings, NodeId, Read, Session, StreamKind, Time};
 
 impl History {
     pub(super) fn check(&self, session: &Session, now: Time) {
@@ -10,20 +10,26 @@ impl History {
         self.check_limits(session);
         self.check_deadline(session, now);
         self.check_reads(session);
-        (0..2).map(NodeId).for_each(|node| self.check_held(session, node));
+        (0..3).map(NodeId).for_each(|node| self.check_held(session, node));
     }
 
     fn check_held(&self, session: &Session, node: NodeId) {
         if self.closed.is_some() {
             return assert_eq!(session.held_by(node), Holdings::NoSession);
         }
-        let calls = self.in_flight().filter(|(_, call)| call.owner == node);
+        let calls = || self.in_flight().filter(|(_, call)| call.owner == node);
+        let errands = calls().filter_map(|(no, call)| {
+            let request = call.request.as_ref().filter(|_| call.from != node)?.text.clone();
+            let CallStory { stream, answer_only, .. } = *call;
+            Some(Errand { call: no, id: call.id.clone(), stream, answer_only, request })
+        });
         let asks = self.asks.iter().filter(|(_, ask)| !ask.over && ask.owner == node);
         let answers = self.kept().filter(|(no, _)| self.asks[no].owner == node);
         let open = self.held().filter(|(_, stream)| stream.ended.is_none());
         let read = open.filter_map(|(no, stream)| Some((no, stream.reader?)));
         let held = Holdings::Held {
-            calls: calls.map(|(no, call)| (no, call.id.clone())).collect(),
+            calls: calls().map(|(no, call)| (no, call.id.clone())).collect(),
+            errands: errands.collect(),
             asks: asks.map(|(no, _)| *no).collect(),
             answers: answers.map(|(no, answer)| (no, answer.message.clone())).collect(),
             connections: read
@@ -87,6 +93,8 @@ impl History {
         let kept: usize = self.kept().map(|(_, answer)| answer.message.len()).sum();
         assert_eq!(session.kept_answer_bytes(), kept as u64);
         assert!(session.kept_answer_bytes() <= limits.kept_answer_bytes);
+        assert_eq!(session.kept_request_bytes(), self.kept_requests());
+        assert!(session.kept_request_bytes() <= limits.kept_request_bytes);
         let standalone = session.streams().values().filter(|s| s.kind == StreamKind::Standalone);
         assert!(standalone.count() <= limits.standalone_streams);
         let unread = self.held().filter(|(_, stream)| !stream.is_spent()).count();

@@ -83,6 +83,7 @@ impl Shadow {
         assert_eq!(again.bytes, session.bytes);
         assert_eq!(again.state_bytes, session.state_bytes);
         assert_eq!(again.kept_answer_bytes, session.kept_answer_bytes);
+        assert_eq!(again.request_bytes, session.request_bytes);
     }
 
     pub(super) fn restore(&self, session: &Session) -> Session {

@@ -1,7 +1,8 @@
 -- Gives 1 if a node is on the list and has not been silent for too long.
 -- KEYS: nodes, the pulse of all. ARGV: node, how long a node may be silent.
 local beat = redis.call('ZSCORE', KEYS[1], ARGV[1])
-if not beat then return 0 end
+-- One that has left stands there with a time before all times.
+if not beat or tonumber(beat) < 0 then return 0 end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local since = tonumber(redis.call('HGET', KEYS[2], 'since') or '0')

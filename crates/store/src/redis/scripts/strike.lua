@@ -1,5 +1,5 @@
 -- A node holds nothing in some sessions, as of some versions. If it may hold nothing anywhere, and leaves or has been silent
--- for too long, it is struck off the list.
+-- for too long, it is struck off the list. If it leaves and may hold something, it counts as dead from now on.
 -- KEYS: nodes, the pulse of all, the list of the node's sessions.
 -- ARGV: node, 1 if it leaves, how long a node may be silent, then sessions and versions.
 -- Gives 1 if it is not on the list any more.
@@ -7,7 +7,10 @@ for at = 4, #ARGV, 2 do
   local version = redis.call('ZSCORE', KEYS[3], ARGV[at])
   if version and tonumber(version) <= tonumber(ARGV[at + 1]) then redis.call('ZREM', KEYS[3], ARGV[at]) end
 end
-if redis.call('ZCARD', KEYS[3]) > 0 then return 0 end
+if redis.call('ZCARD', KEYS[3]) > 0 then
+  if ARGV[2] == '1' then redis.call('ZADD', KEYS[1], -1, ARGV[1]) end
+  return 0
+end
 local beat = tonumber(redis.call('ZSCORE', KEYS[1], ARGV[1]) or '0')
 if ARGV[2] ~= '1' then
   local time = redis.call('TIME')

@@ -1,0 +1,200 @@
+//! Calls that did not come to this node and that it runs all the same: another node gave them to it, or is gone and has left
+//! them to it.
+//!
+//! Such a call is in the session, with what it asks for. Whoever is told, or looks, finds it among what it holds, and runs it
+//! as if it had just come. The answer goes where answers go.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use steadfast_session::{Errand, SessionId};
+use steadfast_wire::RequestId;
+use steadfast_wire::members::Members;
+use steadfast_wire::rpc::{ErrorObject, json_string};
+use tokio_util::sync::CancellationToken;
+
+use crate::backend::Incoming;
+use crate::calls::{BegunCall, CallHandle};
+use crate::engine::Engine;
+use crate::handle::SessionHandle;
+use crate::live::{LiveSession, Running};
+use crate::refusal::Refusal;
+
+/// Sessions with errands that one sweep looks at again.
+const BATCH: usize = 64;
+
+/// What the ids of our own calls begin with that bring a notification to another node.
+const MAIL: &str = "steadfast/mail/";
+
+/// Whether a call is such a one.
+pub(crate) fn is_mail(id: &RequestId, method: &str) -> bool {
+    matches!(id, RequestId::Text(id) if id.starts_with(MAIL)) && method.starts_with("notifications/")
+}
+
+/// Sessions in which there is something to run of which this node may not know yet. No more than there are sessions.
+#[derive(Debug, Default)]
+pub(crate) struct Rumours(Mutex<BTreeSet<SessionId>>);
+
+impl Rumours {
+    fn all(&self) -> MutexGuard<'_, BTreeSet<SessionId>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is kept of a request: its method and its parameters. Nothing of the HTTP request, which may carry secrets.
+pub(crate) fn text_of(request: &Incoming) -> Bytes {
+    let mut text = format!(r#"{{"method":{}"#, json_string(&request.method)).into_bytes();
+    if let Some(params) = &request.params {
+        text.extend_from_slice(br#","params":"#);
+        text.extend_from_slice(params);
+    }
+    text.push(b'}');
+    text.into()
+}
+
+/// Reads what [`text_of`] wrote.
+fn request_of(text: &Bytes) -> Option<Incoming> {
+    let members = Members::parse(std::str::from_utf8(text).ok()?).ok()?;
+    let method = members.text("method")?;
+    let params = members.get("params").map(|params| Bytes::from(params.to_owned()));
+    let (parts, ()) = http::Request::new(()).into_parts();
+    Some(Incoming { method, params, http: Arc::new(parts) })
+}
+
+impl Engine {
+    /// There is something to run in a session, which this node may have nothing to do with so far.
+    pub(crate) fn run_errands_soon(&self, session: SessionId) {
+        self.rumours.all().insert(session);
+        let engine = self.arc();
+        self.spawn(async move { engine.follow(session).await });
+    }
+
+    /// Looks again where it was not possible before.
+    pub(crate) async fn follow_rumours(&self) {
+        let sessions: Vec<SessionId> = self.rumours.all().iter().take(BATCH).copied().collect();
+        for session in sessions {
+            self.follow(session).await;
+        }
+    }
+
+    async fn follow(&self, id: SessionId) {
+        let looked = async {
+            let session = self.find(id, None).await?;
+            self.look_in_turn(&session).await.map_err(Refusal::from)
+        };
+        match looked.await {
+            Ok(()) | Err(Refusal::NoSession) => drop(self.rumours.all().remove(&id)),
+            Err(error) => {
+                tracing::warn!(session = %id.short(), %error, "calls of other nodes cannot be looked at yet");
+            }
+        }
+    }
+
+    /// Runs what the store holds for this node, but for what runs already.
+    pub(crate) fn run_errands(&self, session: &Arc<LiveSession>, errands: Vec<Errand>) {
+        let deadline = self.now().plus(self.options().call_deadline);
+        let primes = session.facts().revision.primes_streams();
+        let new = session.take_errands(errands, |errand| Running {
+            id: errand.id.clone(),
+            stream: errand.stream,
+            deadline,
+            resumable: primes && !errand.answer_only,
+            again: false,
+            cancel: CancellationToken::new(),
+        });
+        for (errand, running) in new {
+            let call = BegunCall::new(CallHandle::new(self.arc(), session, errand.call, running));
+            tracing::info!(session = %session.id().short(), call = %errand.call, "a call of another node is run here");
+            let engine = self.arc();
+            self.spawn(async move {
+                match request_of(&errand.request) {
+                    Some(request) => engine.run_taken(call, request).await,
+                    None => engine.refuse_taken(call).await,
+                }
+            });
+        }
+    }
+
+    pub(crate) async fn belongs_elsewhere(&self, session: &SessionHandle, request: &Incoming) -> bool {
+        self.route(session, request).await.at.is_some_and(|node| node != self.node())
+    }
+
+    /// Gives a notification to the node that it has to go to: as a call of our own, which that node answers when the backend has
+    /// it.
+    pub(crate) async fn mail(
+        &self,
+        session: &Arc<LiveSession>,
+        notification: Incoming,
+    ) -> Result<(), Refusal> {
+        let id = RequestId::text(format!("{MAIL}{}", self.entropy().node_id()));
+        let posted = self.begin(session, vec![id], std::slice::from_ref(&notification), false).await?;
+        for call in posted.calls {
+            // It belongs here by now.
+            self.run_taken(call, notification.clone()).await;
+        }
+        posted.cursor.read_out().await;
+        Ok(())
+    }
+
+    /// Another version of this program wrote it, or nobody did.
+    async fn refuse_taken(&self, call: BegunCall) {
+        let Some((call, counted)) = call.take() else { return };
+        let error = ErrorObject::internal("not_started", "The call could not be handed over.", true);
+        call.finish(error.to_message(Some(call.id())).into()).await;
+        drop(counted);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use steadfast_session::{CallNo, Facts, StreamNo, Time};
+
+    use super::*;
+
+    #[test]
+    fn a_request_is_kept_without_what_came_with_it() {
+        let request = http::Request::builder().header("authorization", "Bearer secret").body(()).unwrap();
+        let http = Arc::new(request.into_parts().0);
+        for params in [None, Some(Bytes::from_static(br#"{ "name":"a\"b", "n":1.0 }"#))] {
+            let incoming = Incoming { method: "tools/\"call".to_owned(), params, http: Arc::clone(&http) };
+            let text = text_of(&incoming);
+            assert!(!String::from_utf8_lossy(&text).contains("secret"));
+            let again = request_of(&text).unwrap();
+            assert_eq!((again.method, again.params), (incoming.method, incoming.params));
+            assert!(again.http.headers.is_empty());
+        }
+        assert!(request_of(&Bytes::from_static(b"{}")).is_none());
+    }
+
+    /// A look at the store and the end of a call cross each other.
+    #[test]
+    fn an_errand_that_ends_while_somebody_looks_is_not_run_again() {
+        let facts = Facts {
+            id: SessionId::from_random([1; SessionId::BYTES]),
+            principal: steadfast_session::Principal::anonymous(),
+            revision: steadfast_wire::Revision::LATEST_LEGACY,
+            initialize: Bytes::new(),
+            opened_at: Time(0),
+        };
+        let session = LiveSession::new(Arc::new(facts));
+        let (call, id, stream) = (CallNo(3), RequestId::Number(1), StreamNo(1));
+        let held =
+            || vec![Errand { call, id: id.clone(), stream, answer_only: false, request: Bytes::new() }];
+        let take = |held| {
+            let running = |errand: &Errand| Running {
+                id: errand.id.clone(),
+                stream: errand.stream,
+                deadline: Time(9),
+                resumable: true,
+                again: false,
+                cancel: CancellationToken::new(),
+            };
+            session.take_errands(held, running).len()
+        };
+        assert_eq!((take(held()), take(held())), (1, 0));
+        session.finished(call);
+        assert_eq!(take(held()), 0, "the store was asked before it ended");
+        assert_eq!((take(Vec::new()), take(held())), (0, 1), "it is remembered for as long as it has to be");
+    }
+}

@@ -1,0 +1,100 @@
+//! What becomes of the calls of a node that is gone: an explicit error, or a new owner.
+//!
+//! A call that may be done again gets a new number, and that is the fence: whoever knows the old one, because it was not
+//! gone but asleep, can neither answer it nor ask nor say anything in its name.
+
+use crate::changes::Changes;
+use crate::command::{FailNode, Fence, Heir, NodeFailed};
+use crate::ids::{CallNo, NodeId, Time};
+use crate::limits::Rules;
+use crate::session::Session;
+use crate::tables::{Call, Request};
+
+/// Calls that were taken from nodes and are remembered as such.
+const MAX_TAKEN: usize = 64;
+
+const GONE: &str =
+    "The server process that ran this call is gone. Whether the call took effect is not known.";
+
+impl Session {
+    pub(crate) fn fail_node(
+        &mut self,
+        command: &FailNode,
+        now: Time,
+        rules: &Rules,
+        changes: &mut Changes,
+    ) -> NodeFailed {
+        if !self.is_open() {
+            return NodeFailed::NoSession;
+        }
+        let FailNode { node, heir } = *command;
+        let of_node = |call: &Call| call.owner == node;
+        let stays = |call: &Call| of_node(call) && call.may_be_done_again();
+        let (mut handed, mut left) = (0, 0);
+        match heir {
+            Heir::Nobody => {}
+            Heir::Node(heir) => handed = self.hand_over(node, heir, rules, changes),
+            Heir::Later => left = self.calls.values().filter(|call| stays(call)).count() as u64,
+        }
+        let fails = |call: &Call| of_node(call) && !(heir == Heir::Later && stays(call));
+        let lost: Vec<CallNo> =
+            self.calls.iter().filter(|(_, call)| fails(call)).map(|(no, _)| *no).collect();
+        let calls = self.fail_calls(fails, "outcome_unknown", GONE, now, rules, changes);
+        self.note_taken(&lost, changes);
+        self.withdraw_asks(|ask| ask.owner == node, rules, changes);
+        if calls + handed > 0 {
+            // A call may have run for longer than the idle time: its client must get the chance to read the answer.
+            self.mark_active(now, rules, changes);
+        }
+        self.detach_node(node, now, changes);
+        NodeFailed::Failed { calls, handed, left }
+    }
+
+    fn hand_over(&mut self, node: NodeId, heir: NodeId, rules: &Rules, changes: &mut Changes) -> u64 {
+        let chosen = |call: &Call| call.owner == node && call.may_be_done_again();
+        let old: Vec<CallNo> =
+            self.calls.iter().filter(|(_, call)| chosen(call)).map(|(no, _)| *no).collect();
+        for no in &old {
+            let Some(mut call) = self.remove_call(*no, rules, changes) else { continue };
+            changes.stopped.push((*no, node));
+            (call.from, call.owner) = (node, heir);
+            if let Some(request) = &mut call.request {
+                request.again = false;
+            }
+            let next = CallNo(self.meta.next_call);
+            self.meta.next_call += 1;
+            changes.meta = true;
+            self.add_call(next, call, changes);
+        }
+        self.note_taken(&old, changes);
+        old.len() as u64
+    }
+
+    fn note_taken(&mut self, calls: &[CallNo], changes: &mut Changes) {
+        if calls.is_empty() {
+            return;
+        }
+        let taken = &mut self.meta.taken;
+        taken.extend_from_slice(calls);
+        taken.drain(..taken.len().saturating_sub(MAX_TAKEN));
+        changes.meta = true;
+    }
+
+    /// Whether somebody has taken this call from the node that ran it.
+    pub(crate) fn is_taken(&self, call: CallNo) -> bool {
+        self.meta.taken.contains(&call)
+    }
+
+    /// Whether the lease that a command is sent under is somebody else's by now.
+    pub(crate) fn is_fenced(&self, fence: Option<&Fence>) -> bool {
+        fence.is_some_and(|fence| {
+            self.state.get(&*fence.key).is_none_or(|value| value.version != fence.version)
+        })
+    }
+}
+
+impl Call {
+    fn may_be_done_again(&self) -> bool {
+        self.request.as_deref().is_some_and(|Request { again, .. }| *again)
+    }
+}

@@ -1,0 +1,83 @@
+//! What a process does for sessions that are read at it, while no call comes: if whoever listened to their server is gone,
+//! somebody has to listen in its place.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use steadfast_engine::{NodeId, SessionHandle};
+use tokio::time::Instant;
+
+use crate::lease::Held;
+use crate::link::Link;
+
+/// Leases that are claimed or looked at at once.
+const AT_ONCE: usize = 64;
+
+/// After so long a silence this process may have been taken for dead: it was stopped, or had no time.
+const SLEPT: Duration = Duration::from_millis(2500);
+
+/// When this was done last.
+#[derive(Debug, Default)]
+pub(crate) struct Attendance(Mutex<Option<Instant>>);
+
+impl Attendance {
+    /// Whether so much time has passed that others may have taken over.
+    pub(crate) fn has_slept(&self) -> bool {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = last.replace(Instant::now());
+        before.is_some_and(|before| before.elapsed() > SLEPT)
+    }
+}
+
+/// Looks which leases are still ours.
+pub(crate) async fn verify(links: Vec<Arc<Link>>) {
+    let ours: Vec<_> = links.into_iter().filter(|link| link.lease.is_ours()).collect();
+    for some in ours.chunks(AT_ONCE) {
+        let looks = some.iter().map(|link| link.verify_the_lease());
+        side_by_side(looks).await;
+    }
+}
+
+/// Gives all leases up.
+pub(crate) async fn give_up(links: Vec<Arc<Link>>) {
+    for some in links.chunks(AT_ONCE) {
+        side_by_side(some.iter().map(|link| link.give_up())).await;
+    }
+}
+
+/// Takes over the leases of nodes that are gone. A node is asked for once, however many leases it has.
+pub(crate) async fn take_over(attended: Vec<(SessionHandle, Arc<Link>)>) {
+    let Some((first, _)) = attended.first() else { return };
+    let engine = Arc::clone(first.engine());
+    let mut of_others: BTreeMap<NodeId, Vec<&(SessionHandle, Arc<Link>)>> = BTreeMap::new();
+    let mut claims = Vec::new();
+    for one in &attended {
+        match one.1.lease.held() {
+            Held::Ours(_) => {}
+            Held::Unknown => claims.push(one),
+            Held::Theirs(node, _) => of_others.entry(node).or_default().push(one),
+        }
+    }
+    let mut gone = BTreeSet::new();
+    for node in of_others.keys() {
+        // If the store does not know, nobody takes anything.
+        if let Ok(false) = engine.store().is_alive(*node).await {
+            gone.insert(*node);
+        }
+    }
+    claims.extend(of_others.iter().filter(|(node, _)| gone.contains(node)).flat_map(|(_, some)| some));
+    for some in claims.chunks(AT_ONCE) {
+        side_by_side(some.iter().map(|(session, link)| link.take_over(session))).await;
+    }
+}
+
+/// Waits for all of them, which get on side by side.
+async fn side_by_side<F: Future<Output = ()>>(all: impl Iterator<Item = F>) {
+    let mut all: Vec<_> = all.map(Box::pin).collect();
+    std::future::poll_fn(|context| {
+        all.retain_mut(|one| one.as_mut().poll(context).is_pending());
+        if all.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
+}

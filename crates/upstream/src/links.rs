@@ -1,0 +1,64 @@
+//! The sessions that this process has something to do with.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use steadfast_engine::SessionId;
+
+use crate::link::Link;
+
+/// Sessions that are remembered after their end. It may be told more than once, soon after each other.
+const MAX_ENDED: usize = 1024;
+
+#[derive(Debug, Default)]
+pub(crate) struct Links(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    open: HashMap<SessionId, Arc<Link>>,
+    /// Those whose link was removed last, the newest at the end.
+    ended: VecDeque<SessionId>,
+}
+
+/// What was known of a session that is to be forgotten.
+pub(crate) enum Removed {
+    Link(Arc<Link>),
+    /// It had a link, which was removed a while ago.
+    Before,
+    /// This process had nothing to do with it.
+    Unknown,
+}
+
+impl Links {
+    pub(crate) fn add(&self, session: SessionId, link: Arc<Link>) {
+        self.lock().open.insert(session, link);
+    }
+
+    pub(crate) fn find(&self, session: &SessionId) -> Option<Arc<Link>> {
+        self.lock().open.get(session).cloned()
+    }
+
+    pub(crate) fn find_or_add(&self, session: SessionId, make: impl FnOnce() -> Arc<Link>) -> Arc<Link> {
+        Arc::clone(self.lock().open.entry(session).or_insert_with(make))
+    }
+
+    pub(crate) fn remove(&self, session: &SessionId) -> Removed {
+        let mut inner = self.lock();
+        let Some(link) = inner.open.remove(session) else {
+            return if inner.ended.contains(session) { Removed::Before } else { Removed::Unknown };
+        };
+        if inner.ended.len() == MAX_ENDED {
+            inner.ended.pop_front();
+        }
+        inner.ended.push_back(*session);
+        Removed::Link(link)
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Link>> {
+        self.lock().open.values().cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

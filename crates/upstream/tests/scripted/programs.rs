@@ -1,0 +1,179 @@
+//! Programs behind gateways that share their sessions: a program is a child of one of them, and the others bring their calls
+//! there.
+
+use std::path::Path;
+use std::time::Duration;
+
+use steadfast_upstream::{Config, Program, Server as Kind, Stdio};
+
+use crate::support::{Backing, Builder, Host, Session, Stream, Value, json, within};
+
+use super::reason;
+
+fn program(builder: Builder) -> Builder {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stdio/server.py");
+    let arguments = vec![script.display().to_string(), "good".to_owned()];
+    let program = Program { command: "python3".to_owned(), arguments, ..Program::default() };
+    builder.patience(Duration::from_secs(10)).upstream(|config| {
+        let (patience, backoff) = (config.patience, config.backoff);
+        *config = Config::stdio(program.clone());
+        (config.patience, config.backoff) = (patience, backoff);
+        config.server =
+            Kind::Stdio(Stdio { farewell: Duration::from_millis(200), ..Stdio::new(program.clone()) });
+    })
+}
+
+struct Pair {
+    here: Host,
+    there: Host,
+    /// By way of the first, where the program is, and of the other.
+    session: Session,
+    other: Session,
+}
+
+async fn pair() -> Pair {
+    let here = Host::before(Backing::Sqlite, [], program).await;
+    let there = here.beside().await;
+    let session = Session::open(&here).await;
+    let other = session.via(&there);
+    Pair { here, there, session, other }
+}
+
+async fn pid(session: &Session, id: u64) -> u64 {
+    let answer = super::call(session, id, "echo").await;
+    answer["result"]["pid"].as_u64().unwrap_or_else(|| panic!("{answer}"))
+}
+
+/// A call that nobody answers. Gives its stream and the event to resume from.
+async fn hanging(session: &Session, id: u64) -> (Stream, String) {
+    let mut stream = session.tool(id, "hang", json!({})).stream().await;
+    let priming = stream.next().await.and_then(|frame| frame.id).unwrap();
+    (stream, priming)
+}
+
+async fn sweep_until_answered(host: &Host, session: &Session, priming: &str) -> Value {
+    let swept = async {
+        loop {
+            host.sweep_after(Duration::ZERO).await;
+            let mut stream = session.resume(priming).stream().await;
+            let next = tokio::time::timeout(Duration::from_millis(200), stream.message()).await;
+            if let Ok(message) = next {
+                return message;
+            }
+        }
+    };
+    within("the end of the call", swept).await
+}
+
+#[tokio::test]
+async fn calls_reach_the_one_program_wherever_they_come() {
+    let Pair { here: _here, there: _there, session, other } = pair().await;
+    let first = pid(&session, 1).await;
+    for id in 2..5 {
+        assert_eq!((pid(&other, id).await, pid(&session, id).await), (first, first));
+    }
+    let calls: Vec<_> = (10..20).map(|id| pid(&other, id)).collect();
+    for call in calls {
+        assert_eq!(call.await, first);
+    }
+}
+
+#[tokio::test]
+async fn what_a_call_says_and_asks_reaches_its_client_at_the_other_gateway() {
+    let Pair { here: _here, there: _there, session, other } = pair().await;
+    pid(&session, 1).await;
+    let params = json!({"name": "progress", "arguments": {}, "_meta": {"progressToken": "t"}});
+    let mut stream = other.request(2, "tools/call", params).stream().await;
+    for step in [1, 2] {
+        let progress = stream.message().await;
+        assert_eq!(progress["params"], json!({"progressToken": "t", "progress": step}));
+    }
+    assert_eq!(stream.message().await["id"], 2);
+    let mut stream = other.tool(3, "ask", json!({})).stream().await;
+    let asked = stream.message().await;
+    assert_eq!(asked["method"], "elicitation/create");
+    assert_eq!(other.answer(&asked["id"], json!({"action": "decline"})).await.status, 202);
+    assert_eq!(stream.message().await["result"]["answer"]["result"], json!({"action": "decline"}));
+}
+
+#[tokio::test]
+async fn what_the_client_cancels_and_says_reaches_the_program() {
+    let Pair { here: _here, there: _there, session, other } = pair().await;
+    pid(&session, 1).await;
+    let (mut stream, _) = hanging(&other, 2).await;
+    assert_eq!(other.cancel(2).await.status, 202);
+    assert_eq!(stream.messages().await, [] as [Value; 0]);
+    assert_eq!(other.notify("notifications/roots/list_changed", json!({})).await.status, 202);
+    let heard = async {
+        loop {
+            let seen = super::call(&session, 3, "seen").await["result"]["seen"].to_string();
+            if seen.contains("notifications/cancelled") && seen.contains("notifications/roots/list_changed") {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    within("both notifications", heard).await;
+}
+
+#[tokio::test]
+async fn a_program_that_goes_with_its_gateway_is_started_by_another() {
+    let Pair { mut here, there, session, other } = pair().await;
+    let first = pid(&session, 1).await;
+    let (_stream, priming) = hanging(&other, 2).await;
+    assert_eq!(pid(&other, 3).await, first, "the other call is there as well");
+    here.crash().await;
+    let lost = sweep_until_answered(&there, &other, &priming).await;
+    assert_eq!(reason(&lost), ("outcome_unknown".to_owned(), false));
+    let second = pid(&other, 4).await;
+    assert_ne!(second, first);
+    assert_eq!(pid(&other, 5).await, second);
+}
+
+#[tokio::test]
+async fn a_gateway_that_drains_gives_its_sessions_up_and_finishes_its_calls() {
+    let Pair { here, there: _there, session, other } = pair().await;
+    let first = pid(&session, 1).await;
+    let mut slow = other.tool(2, "slow", json!({"ms": 1000})).stream().await;
+    slow.next().await;
+    // It is at the program when another one has its answer.
+    assert_eq!(pid(&other, 3).await, first);
+    let draining = here.server().clone();
+    let drained = tokio::spawn(async move { draining.drain(Duration::from_secs(5)).await });
+    let moved = async {
+        loop {
+            let answer = super::call(&other, 4, "echo").await;
+            if answer["result"]["pid"].as_u64().is_some_and(|pid| pid != first) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    within("a new program", moved).await;
+    assert_eq!(slow.message().await["result"]["pid"], json!(first), "begun there, finished there");
+    drained.await.unwrap();
+}
+
+/// A gateway that was stopped for so long that it was taken for dead, and goes on.
+#[tokio::test]
+async fn a_gateway_that_wakes_up_has_no_program_any_more() {
+    let here = Host::before(Backing::Sqlite, [], program).await;
+    let signs = here.signs_of_life();
+    let there = here.beside().await;
+    let session = Session::open(&here).await;
+    let other = session.via(&there);
+    let first = pid(&session, 1).await;
+    signs.iter().for_each(|file| std::fs::remove_file(file).unwrap());
+    // The other gateway goes by what it knows for a second, and then looks again.
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    there.sweep_after(Duration::ZERO).await;
+    let second = pid(&other, 2).await;
+    assert_ne!(first, second);
+    assert_eq!(pid(&session, 3).await, second, "what comes to the sleeper goes where the program is");
+    let is_gone = async {
+        while Path::new(&format!("/proc/{first}")).exists() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    within("the end of the old program", is_gone).await;
+}
