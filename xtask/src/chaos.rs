@@ -63,14 +63,24 @@ const PLANTED: &[Planted] = &[
         caught_by: &["outcomes", "order"],
         calls: PLANTED_CALLS,
     },
-    Planted { name: "broadcast", what: "a message of no call goes to two streams", caught_by: &["once"] },
+    Planted {
+        name: "broadcast",
+        what: "a message of no call goes to two streams",
+        caught_by: &["once"],
+        calls: PLANTED_CALLS,
+    },
     Planted {
         name: "drop-on-takeover",
         what: "calls of a dead node are removed without an error",
         caught_by: &["outcomes"],
         calls: PLANTED_CALLS,
     },
-    Planted { name: "bare-id", what: "answers are found by the client's id alone", caught_by: &["routing"] },
+    Planted {
+        name: "bare-id",
+        what: "answers are found by the client's id alone",
+        caught_by: &["routing"],
+        calls: PLANTED_CALLS,
+    },
     Planted {
         name: "retry-unsafe",
         what: "a call that may have been executed is sent again",

@@ -44,7 +44,7 @@ pub(crate) async fn run(shared: Arc<Shared>, number: usize, mut rng: Rng) {
 
 /// Makes some calls in a session. `false` if there are no more tickets.
 async fn use_up(session: &Arc<Session>, rng: &mut Rng) -> bool {
-    let (calls, at_once) = (rng.between(20, 120), 1 + rng.below(5));
+    let (calls, at_once) = (rng.between(20, 120), 1 + rng.below(8));
     let mut running = JoinSet::new();
     let mut has_more = true;
     for _ in 0..calls {
@@ -79,7 +79,7 @@ fn wish(rng: &mut Rng) -> Wish {
         16 => Tool::Note,
         _ => Tool::Look,
     };
-    let ms = rng.between(5, 500);
+    let ms = rng.between(5, 400);
     let cancel = (tool != Tool::Echo && rng.one_in(25)).then(|| Duration::from_millis(rng.between(1, 300)));
     Wish { tool, ms, cancel, reread: rng.one_in(6) }
 }
