@@ -175,7 +175,7 @@ impl Call<'_> {
                 return None;
             }
             match self.session.listen(&self.subject(), Some(&last)).await {
-                Listening::Stream(reader) => return Some(reader),
+                Listening::Stream(reader) => return Some(*reader),
                 Listening::NotNow => {}
                 Listening::Refused => return None,
             }

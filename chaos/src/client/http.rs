@@ -54,9 +54,8 @@ pub(crate) async fn send(
     headers: &[(&'static str, String)],
     body: Option<&Value>,
 ) -> Result<Response, NoResponse> {
-    let socket = match timeout(CONNECT, TcpStream::connect(address)).await {
-        Ok(Ok(socket)) => socket,
-        Ok(Err(_)) | Err(_) => return Err(NoResponse::NotSent),
+    let Ok(Ok(socket)) = timeout(CONNECT, TcpStream::connect(address)).await else {
+        return Err(NoResponse::NotSent);
     };
     let _ = socket.set_nodelay(true);
     let (mut sender, connection) = http1::handshake(TokioIo::new(socket)).await.map_err(broken)?;

@@ -149,7 +149,8 @@ impl Session {
         };
         let status = response.status;
         if status == StatusCode::OK && response.is_stream() {
-            return Listening::Stream(Reader::new(&self.shared.recorder, subject, after, response));
+            let reader = Reader::new(&self.shared.recorder, subject, after, response);
+            return Listening::Stream(Box::new(reader));
         }
         if is_passing(status) || self.is_over() {
             return Listening::NotNow;
@@ -190,7 +191,7 @@ impl Session {
 /// What comes of an attempt to listen.
 #[derive(Debug)]
 pub(crate) enum Listening {
-    Stream(Reader),
+    Stream(Box<Reader>),
     /// Nobody was there, or they ask for patience.
     NotNow,
     /// For good. It is written down.
