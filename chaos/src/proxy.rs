@@ -117,6 +117,9 @@ async fn serve(client: TcpStream, target: SocketAddr, weather: watch::Receiver<W
     };
     if end == End::Reset {
         let _ = (from_client.as_ref().set_zero_linger(), from_server.as_ref().set_zero_linger());
+        // Dropped, they would say goodbye first.
+        to_client.forget();
+        to_server.forget();
     }
 }
 
