@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 mod apt;
 mod bench;
+mod chaos;
 mod conformance;
 mod counts;
 mod failure;
@@ -32,6 +33,9 @@ cargo xtask COMMAND
                                     run clients of other SDKs against our servers, cutting connections
   interop --servers [--direct] [SERVER]...
                                     run servers of other SDKs directly and behind our gateway, and compare
+  chaos [--seed N] [--calls N] [--store redis|redis-cluster] [--short] [--json] [--keep]
+                                    kill, freeze and cut off gateways, their store and servers; check every promise
+  chaos --planted                   do it with bugs that were planted, and see each of them caught
   conformance [RUN]...              run the official MCP conformance suite against our server and client
   help                              show this text
 
@@ -64,6 +68,7 @@ fn dispatch(args: &[&str], out: &mut dyn Write) -> Result<(), Failure> {
         ["counts", options @ ..] => counts::command(&root(), options, out),
         ["interop", "--servers", names @ ..] => interop::servers::command(&root(), names, out),
         ["interop", clients @ ..] => interop::command(&root(), clients, out),
+        ["chaos", options @ ..] => chaos::command(&root(), options, out),
         ["conformance", runs @ ..] => conformance::command(&root(), runs, out),
         [unknown, ..] => {
             Err(Failure::Usage(format!("no command `{unknown}`; `cargo xtask help` lists them")))

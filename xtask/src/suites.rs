@@ -163,6 +163,12 @@ pub(crate) const SUITES: &[Suite] = &[
         steps: &[run(&["cargo", "xtask", "interop", "--servers"])],
     },
     Suite {
+        name: "chaos",
+        why: "every promise holds while gateways, their store and servers are killed, frozen and cut off",
+        needs: &["redis-server", "nginx"],
+        steps: &[run(&["cargo", "xtask", "chaos", "--short"])],
+    },
+    Suite {
         name: "conformance",
         why: "the official MCP conformance suite passes in every version and revision",
         needs: &["node", "npm"],
@@ -244,6 +250,7 @@ pub(crate) const TOOLS: &[Tool] = &[
         get: "your package manager, version 14 or later",
         debian: Some("postgresql"),
     },
+    Tool { name: "nginx", probe: &["nginx", "-v"], get: "your package manager" },
     Tool {
         name: "valgrind",
         probe: &["valgrind", "--version"],

@@ -18,8 +18,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::Error;
 use crate::config::{Limits, Order};
+use crate::error::{Effect, Error};
 use crate::incoming::Incoming;
 use crate::legacy::Session;
 use crate::message;
@@ -206,17 +206,31 @@ impl Waiting {
     }
 }
 
-/// Sends an answer, again only if nothing of it was sent before.
+/// Sends an answer, and again if nobody knows whether it arrived: a server takes one answer to an ask, so sending it twice does no
+/// harm, and not sending it again would leave the server waiting.
 async fn deliver(shared: &Shared, session: &Session, text: Bytes) -> Result<(), Error> {
-    let mut failures = 0;
+    let (mut failures, mut may_be_there) = (0, false);
     loop {
-        match shared.link.control(session.headers(), text.clone()).await {
+        let error = match shared.link.control(session.headers(), text.clone()).await {
             Ok((_, Incoming::Refusal { status, body, challenge })) => {
-                return Err(Error::Refused { status: status.as_u16(), body, challenge });
+                // Whoever has the answer already does not want it again.
+                if may_be_there && status.is_client_error() && !session.is_lost(status) {
+                    return Ok(());
+                }
+                Error::Refused { status: status.as_u16(), body, challenge }
             }
             Ok(_) => return Ok(()),
-            Err(Error::Connect(_)) if failures + 1 < shared.link.backoff.attempts => failures += 1,
-            Err(error) => return Err(error),
+            Err(error) => error,
+        };
+        may_be_there |= error.effect() == Effect::Unknown;
+        failures += 1;
+        let is_passing = match &error {
+            Error::Connect(_) | Error::Broken(_) | Error::Timeout(_) => true,
+            Error::Refused { status, .. } => matches!(status, 502..=504),
+            _ => false,
+        };
+        if !is_passing || failures >= shared.link.backoff.attempts {
+            return Err(error);
         }
         tokio::time::sleep(shared.link.backoff.wait(failures)).await;
     }

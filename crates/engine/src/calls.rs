@@ -1,9 +1,10 @@
 //! Running calls: each ends in exactly one answer.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use bytes::Bytes;
 use steadfast_session::command::{Append, AppendOutcome, Fence, Finish, Finished, Target};
 use steadfast_session::{CallNo, Class, Step};
 use steadfast_store::{StoreError, StoreExt};
-use steadfast_wire::RequestId;
 use steadfast_wire::rpc::ErrorObject;
+use steadfast_wire::{RequestId, planted};
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::{Count, Counted};
@@ -207,7 +208,13 @@ impl Engine {
             Some(answer) => answer.and_then(|answer| answer),
             None => Err(ErrorObject::internal("cancelled", "The call was cancelled.", true)),
         };
-        let payload = response(&call.running.id, &answer);
+        let mut payload = response(&call.running.id, &answer);
+        if planted("bare-id") {
+            static BY_ID: Mutex<BTreeMap<RequestId, Bytes>> = Mutex::new(BTreeMap::new());
+            let mut by_id = BY_ID.lock().unwrap_or_else(PoisonError::into_inner);
+            let before = by_id.insert(call.running.id.clone(), payload.clone());
+            payload = before.unwrap_or(payload);
+        }
         self.finish(&call.session, call.no, payload).await;
         drop(counted);
     }

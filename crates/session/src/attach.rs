@@ -1,5 +1,7 @@
 //! Connections: which response reads which stream. The newest wins.
 
+use steadfast_wire::planted;
+
 use crate::changes::Changes;
 use crate::command::{Attach, Attached, Deliver, Delivered, Detach, Detached, Position};
 use crate::ids::{ConnNo, NodeId, StreamNo, Time};
@@ -30,6 +32,13 @@ impl Session {
                 Some(stream) => (stream, self.streams[&stream].delivered),
                 None => return Attached::OverLimit(Limit::StandaloneStreams),
             },
+        };
+        let after = match command.at {
+            Position::After { .. } if planted("replay-from-itself") => after.saturating_sub(1),
+            Position::After { .. } if planted("replay-too-late") => {
+                self.streams.get(&stream).map_or(after, |log| log.last_seq().min(after + 1))
+            }
+            _ => after,
         };
         self.mark_active(now, rules, changes);
         let connection = ConnNo(self.meta.next_connection);

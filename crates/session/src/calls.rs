@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use steadfast_wire::RequestId;
 use steadfast_wire::rpc::ErrorObject;
+use steadfast_wire::{RequestId, planted};
 
 use crate::changes::Changes;
 use crate::command::{Begin, Begun, Cancel, Cancelled, Duplicates, Finish, Finished};
@@ -201,7 +201,13 @@ impl Session {
             .collect();
         for (no, owner, id) in &failed {
             let payload = Bytes::from(error.to_message(Some(id)));
-            self.answer_call(*no, Some(payload), now, rules, changes);
+            if planted("no-fence") && reason == "outcome_unknown" {
+                let stream = self.calls.get(no).map_or(StreamNo::FIRST_STANDALONE, |call| call.stream);
+                self.push(stream, Class::Response, payload, &rules.limits, changes);
+                continue;
+            }
+            let is_dropped = planted("drop-on-takeover") && reason == "outcome_unknown";
+            self.answer_call(*no, (!is_dropped).then_some(payload), now, rules, changes);
             changes.stopped.push((*no, *owner));
         }
         failed.len() as u64
@@ -216,6 +222,13 @@ impl Session {
         rules: &Rules,
         changes: &mut Changes,
     ) -> Option<(StreamNo, u64)> {
+        if planted("finish-keeps-call")
+            && let Some(payload) = &payload
+        {
+            let stream = self.calls.get(&no)?.stream;
+            let seq = self.push(stream, Class::Response, payload.clone(), &rules.limits, changes)?;
+            return Some((stream, seq));
+        }
         let call = self.remove_call(no, rules, changes)?;
         let seq = match payload {
             Some(payload) => self.push(call.stream, Class::Response, payload, &rules.limits, changes)?,

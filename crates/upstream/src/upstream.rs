@@ -10,6 +10,7 @@ use steadfast_engine::{
     Answer, Backend, CallHandle, Entropy, ExchangeHandle, Facts, Incoming, Route, Routing, SessionHandle,
     StateError, SystemEntropy, Unwelcome, Welcome,
 };
+use steadfast_wire::planted;
 use steadfast_wire::rpc::ErrorObject;
 
 use crate::attend::{self, Attendance};
@@ -65,6 +66,9 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn is_safe(&self, method: &str, params: Option<&str>) -> Option<bool> {
+        if planted("retry-unsafe") {
+            return Some(true);
+        }
         is_safe_by(&self.tools, method, params)
     }
 

@@ -1,6 +1,7 @@
 //! Asks: side by side, bounded, in order if wanted, answered once, and not at all if cancelled.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use steadfast_client::{Answer, Ask, Boxed, Bytes, Client, Error, ErrorObject, Event, Limits, Order, Owner};
@@ -249,6 +250,33 @@ async fn an_owner_that_answers_nothing_says_that_it_knows_no_method() {
     let log = server.log();
     let answer = log.iter().find(|one| one.is_answer()).unwrap();
     assert_eq!(answer.body["error"]["code"], -32601);
+}
+
+/// The connection breaks while the answer is on its way: the server may have it, and must not wait for it in vain.
+#[tokio::test]
+async fn an_answer_that_may_be_lost_is_sent_again() {
+    // Taken the second time, or known from the first.
+    for status in [202, 400] {
+        let sent = AtomicUsize::new(0);
+        let server = Server::with_sessions(move |request| match request {
+            _ if request.calls("t") => Some(
+                Reply::stream().event(&ask(0)).until(|log| answers(log) == 2).answer(request, &json!({})),
+            ),
+            _ if request.is_answer() && sent.fetch_add(1, Ordering::SeqCst) == 0 => Some(Reply::default()),
+            _ if request.is_answer() => Some(Reply::status(status)),
+            _ => None,
+        })
+        .await;
+        let owner = Recorder::default();
+        let client = connect(config(&server), owner.clone()).await;
+        assert_eq!(value(within("the answer", call(&client, "t")).await), json!({}));
+        let log = server.log();
+        let texts: Vec<&str> =
+            log.iter().filter(|one| one.is_answer()).map(|one| one.text.as_str()).collect();
+        assert_eq!(texts.len(), 2);
+        assert_eq!(texts[0], texts[1]);
+        assert_eq!(owner.events(), []);
+    }
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! The connection: what is sent, and what its failures mean.
 
-use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
+use redis::aio::{ConnectionLike, ConnectionManagerConfig};
 use redis::cluster::{ClusterClient, ClusterConfig};
 use redis::cluster_async::ClusterConnection;
 use redis::{Client, Cmd, ErrorKind, IntoConnectionInfo, ProtocolVersion, PushInfo, PushKind, RedisError};
@@ -8,6 +8,7 @@ use redis::{Script, ServerErrorKind, Value};
 use tokio::sync::mpsc;
 
 use super::RedisOptions;
+use super::single::Single;
 use crate::error::StoreError;
 use crate::remote::backing::{Answer, Told};
 
@@ -28,7 +29,7 @@ impl Source {
 /// One connection for all requests and for news: requests are pipelined on it, and it comes back by itself.
 #[derive(Clone)]
 pub(super) enum Link {
-    Single(ConnectionManager),
+    Single(Single),
     Cluster(ClusterConnection),
 }
 
@@ -68,7 +69,7 @@ impl Link {
             .set_number_of_retries(0)
             .set_push_sender(hear)
             .set_automatic_resubscription();
-        ConnectionManager::new_lazy_with_config(client, config).map(Self::Single)
+        Single::new(client, config).map(Self::Single)
     }
 
     fn cluster(
@@ -104,11 +105,12 @@ impl Link {
     }
 
     async fn request(&self, command: &Cmd) -> Result<Value, RedisError> {
-        match self.clone() {
-            Self::Single(mut connection) => connection.req_packed_command(command).await?,
-            Self::Cluster(mut connection) => connection.req_packed_command(command).await?,
+        match self {
+            Self::Single(connection) => connection.request(command).await,
+            Self::Cluster(connection) => {
+                connection.clone().req_packed_command(command).await?.extract_error()
+            }
         }
-        .extract_error()
     }
 
     pub(super) async fn publish(&self, channel: &str, message: &str) -> Answer<()> {
@@ -117,17 +119,17 @@ impl Link {
     }
 
     pub(super) async fn subscribe(&self, channel: &str) -> Answer<()> {
-        match self.clone() {
-            Self::Single(mut connection) => connection.subscribe(channel).await,
-            Self::Cluster(mut connection) => connection.ssubscribe(channel).await,
+        match self {
+            Self::Single(connection) => connection.subscribe(channel).await,
+            Self::Cluster(connection) => connection.clone().ssubscribe(channel).await,
         }
         .map_err(meaning)
     }
 
     pub(super) async fn unsubscribe(&self, channel: &str) -> Answer<()> {
-        match self.clone() {
-            Self::Single(mut connection) => connection.unsubscribe(channel).await,
-            Self::Cluster(mut connection) => connection.sunsubscribe(channel).await,
+        match self {
+            Self::Single(connection) => connection.unsubscribe(channel).await,
+            Self::Cluster(connection) => connection.clone().sunsubscribe(channel).await,
         }
         .map_err(meaning)
     }

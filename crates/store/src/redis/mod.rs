@@ -6,6 +6,7 @@
 mod backing;
 mod keys;
 mod link;
+mod single;
 
 use std::time::Duration;
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use steadfast_session::command::{Begun, FailNode, Sweep};
 use steadfast_session::{Changes, Command, Lifecycle, NodeId, Outcome, SessionId, Time};
+use steadfast_wire::planted;
 
 use super::backing::{
     Answer, Backing, Committed, Listed, Loaded, Next, Presence, Snapshot, Stamp, Told, Write,
@@ -70,6 +71,9 @@ impl<B: Backing> Worker<B> {
             // Whatever happens from here on, the slot is out of the cache until it is known to be right.
             let gone = self.gone(id, &slot, orders).await?;
             let applied = self.apply(&mut slot, orders, &gone);
+            if planted("deliver-before-commit") {
+                applied.changes.iter().for_each(|one| self.outlet.publish(slot.session.facts(), one));
+            }
             match self.commit(id, &slot, &applied).await? {
                 Verdict::Done => {
                     let outcomes = self.finish(id, &mut slot, applied).await;

@@ -1,12 +1,16 @@
 //! A server or a connection that fails: what was acknowledged stays, what is in doubt is found out.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_session::command::{AppendOutcome, Finished};
+use steadfast_store::testing::recorder::{Heard, Recorder};
 use steadfast_store::testing::server::fresh_name;
 use steadfast_store::{Store, StoreError, StoreExt};
 
-use crate::common::{FIRST, NOW, ONE, begin_call, finish, message, open_session, run, server_or_skip, texts};
+use crate::common::{
+    FIRST, NOW, ONE, begin_call, eventually, finish, message, open_session, run, server_or_skip, texts,
+};
 use crate::database::{Options, copy_session, durable_server, open, options, put_session_back, through};
 use crate::proxy::{Cut, Proxy};
 
@@ -41,6 +45,36 @@ async fn a_commit_in_doubt_is_found_out() {
     let expected: Vec<String> =
         (1..=10).flat_map(|round| ["Request", "Answer"].map(|cut| format!("{round} {cut}"))).collect();
     assert_eq!(texts(&other, session, FIRST).await, expected, "a message was lost or doubled");
+}
+
+/// The first answer on a connection is to its greeting: if that cannot be read there is no connection, and there has to be another.
+#[tokio::test]
+async fn a_greeting_that_breaks_off_is_not_the_last_one() {
+    let server = server_or_skip!();
+    let proxy = Proxy::start(server.port());
+    let prefix = fresh_name();
+    let behind = Options { patience: Duration::from_secs(20), ..through(proxy.port, &prefix) };
+    let other = open(options(server, &prefix));
+    proxy.cut(Cut::Word);
+    let store = open(behind);
+    let recorder: Arc<Recorder> = Arc::default();
+    store.subscribe(Arc::<Recorder>::clone(&recorder));
+    store.join(ONE, NOW).await.unwrap();
+    assert!(!proxy.waits(), "the greeting was not cut");
+    let session = open_session(&store, 1).await;
+    for n in 0..10 {
+        let (_, call) = begin_call(&store, session, ONE, n).await;
+        proxy.cut(Cut::Answer);
+        run(&store, session, message("cut")).await;
+        proxy.cut(Cut::Word);
+        run(&store, session, message("cut in the middle")).await;
+        // Whoever was told where news come hears them on the connection after that, too.
+        run(&other, session, finish(call, "answer")).await;
+        let stops = |heard: &Heard| matches!(heard, Heard::News { stopped, .. } if *stopped == [(call, ONE)]);
+        let heard =
+            || async { recorder.take().into_values().flatten().any(|heard| stops(&heard)).then_some(()) };
+        eventually("news", heard).await;
+    }
 }
 
 /// The writer's commit happened, its answer was lost, and before it can ask others have gone on.
@@ -87,7 +121,7 @@ async fn a_server_that_goes_away_is_unavailable_and_loses_nothing() {
         assert!(matches!(store.facts(session).await, Err(StoreError::Unavailable(_))));
     }
     server.launch().expect("the server starts again");
-    crate::common::eventually("the store", || async { store.facts(session).await.ok() }).await;
+    eventually("the store", || async { store.facts(session).await.ok() }).await;
     assert_eq!(texts(&store, session, FIRST).await, ["before"]);
     assert!(matches!(run(&store, session, finish(call, "answer")).await, Finished::Finished { .. }));
     assert_eq!(texts(&store, session, stream).await, ["answer"]);

@@ -13,6 +13,8 @@ pub(crate) enum Cut {
     Request = 1,
     /// The server does it, and its answer is lost.
     Answer = 2,
+    /// The server does it, and its answer breaks off in the middle.
+    Word = 3,
 }
 
 pub(crate) struct Proxy {
@@ -34,8 +36,8 @@ impl Proxy {
                 };
                 let (upstream, downstream) = (copy_of(&server), copy_of(&client));
                 let (up, down) = (Arc::clone(&fault), Arc::clone(&fault));
-                thread::spawn(move || carry(client, upstream, Cut::Request, &up));
-                thread::spawn(move || carry(server, downstream, Cut::Answer, &down));
+                thread::spawn(move || carry(client, upstream, &[Cut::Request], &up));
+                thread::spawn(move || carry(server, downstream, &[Cut::Answer, Cut::Word], &down));
             }
         });
         Self { port, next }
@@ -55,10 +57,16 @@ fn copy_of(stream: &TcpStream) -> TcpStream {
     stream.try_clone().expect("a second handle")
 }
 
-fn carry(mut from: TcpStream, mut to: TcpStream, cut: Cut, fault: &AtomicUsize) {
+fn carry(mut from: TcpStream, mut to: TcpStream, cuts: &[Cut], fault: &AtomicUsize) {
     let mut buffer = [0; 16 << 10];
     while let Ok(length @ 1..) = from.read(&mut buffer) {
-        if fault.compare_exchange(cut as usize, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+        let is_due = |cut: &&Cut| {
+            fault.compare_exchange(**cut as usize, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        };
+        if let Some(cut) = cuts.iter().find(is_due) {
+            if *cut == Cut::Word {
+                let _ = to.write_all(&buffer[..length / 2]);
+            }
             break;
         }
         if to.write_all(&buffer[..length]).is_err() {

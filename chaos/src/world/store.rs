@@ -1,0 +1,138 @@
+//! The store of a run: what it is, how it is reached, and how it is restarted with what is on its disk.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use clap::ValueEnum;
+use tokio::time::{Instant, sleep};
+
+use super::process::{Process, free_address};
+use crate::failure::Failure;
+
+/// How long a cluster may take to be in order.
+const CLUSTER_LIMIT: Duration = Duration::from_secs(30);
+const MASTERS: usize = 3;
+const REPLICAS: usize = 3;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    /// One server that writes every commit to its disk before it answers
+    Redis,
+    /// Three masters with a replica each
+    RedisCluster,
+}
+
+#[derive(Debug)]
+pub(crate) struct Store {
+    kind: Kind,
+    processes: Vec<Process>,
+}
+
+impl Store {
+    pub(crate) async fn start(kind: Kind, folder: &Path) -> Result<Self, Failure> {
+        let count = match kind {
+            Kind::Redis => 1,
+            Kind::RedisCluster => MASTERS + REPLICAS,
+        };
+        let mut processes = Vec::new();
+        for i in 0..count {
+            let mut process = redis(kind, &format!("store-{i}"), folder)?;
+            process.start().await?;
+            processes.push(process);
+        }
+        let mut store = Self { kind, processes };
+        if kind == Kind::RedisCluster {
+            store.make_cluster().await?;
+        }
+        Ok(store)
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.processes.len()
+    }
+
+    /// Where a proxy may stand before it. There is none before a cluster, whose members tell everybody where they are.
+    pub(crate) fn single_address(&self) -> Option<SocketAddr> {
+        match (&self.processes[..], self.kind) {
+            ([only], Kind::Redis) => Some(only.address()),
+            _ => None,
+        }
+    }
+
+    /// What a gateway is told, which reaches it by way of this address if there is one.
+    pub(crate) fn url(&self, by_way_of: Option<SocketAddr>) -> String {
+        match (self.kind, by_way_of) {
+            (Kind::Redis, Some(proxy)) => format!("redis://{proxy}"),
+            _ => {
+                let all: Vec<String> =
+                    self.processes.iter().map(|process| process.address().to_string()).collect();
+                format!("redis+cluster://{}", all.join(","))
+            }
+        }
+    }
+
+    pub(crate) fn kill(&mut self, which: usize) {
+        self.processes[which].kill();
+    }
+
+    pub(crate) async fn start_again(&mut self, which: usize) -> Result<(), Failure> {
+        self.processes[which].start().await
+    }
+
+    /// A replica takes over from its master without losing anything. Asked of a master, it changes nothing.
+    pub(crate) fn fail_over(&self, which: usize) {
+        // A cluster that is busy with something else refuses; then there is no failover this time.
+        let _ = self.cli(which, &["CLUSTER", "FAILOVER"]);
+    }
+
+    pub(crate) fn check(&mut self) -> Result<(), Failure> {
+        self.processes.iter_mut().try_for_each(Process::check)
+    }
+
+    async fn make_cluster(&mut self) -> Result<(), Failure> {
+        let created = Command::new("redis-cli")
+            .args(["--cluster", "create"])
+            .args(self.processes.iter().map(|process| process.address().to_string()))
+            .args(["--cluster-replicas", &(REPLICAS / MASTERS).to_string(), "--cluster-yes"])
+            .stdout(Stdio::null())
+            .status()?;
+        let deadline = Instant::now() + CLUSTER_LIMIT;
+        let is_in_order = |which| self.cli(which, &["CLUSTER", "INFO"]).contains("cluster_state:ok");
+        while !(created.success() && (0..self.size()).all(is_in_order)) {
+            if !created.success() || Instant::now() > deadline {
+                let (what, why) = ("the cluster".to_owned(), "it does not get in order".to_owned());
+                return Err(Failure::NotStarted { what, why });
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+        Ok(())
+    }
+
+    /// What one of its servers answers; nothing if it does not.
+    fn cli(&self, which: usize, words: &[&str]) -> String {
+        let port = self.processes[which].address().port().to_string();
+        let output = Command::new("redis-cli").args(["-p", &port]).args(words).stderr(Stdio::null()).output();
+        output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
+    }
+}
+
+fn redis(kind: Kind, name: &str, folder: &Path) -> Result<Process, Failure> {
+    let address = free_address()?;
+    let port = address.port().to_string();
+    let mut command: Vec<String> =
+        ["redis-server", "--bind", "127.0.0.1", "--port", &port, "--daemonize", "no", "--save", ""]
+            .map(str::to_owned)
+            .to_vec();
+    command.extend(["--appendonly", "yes", "--appendfsync", "always"].map(str::to_owned));
+    command.extend(["--maxmemory-policy", "noeviction"].map(str::to_owned));
+    if kind == Kind::RedisCluster {
+        let bus = free_address()?.port().to_string();
+        let options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "15000", "--cluster-port", &bus];
+        command.extend(options.map(str::to_owned));
+        // A server that is restarted must serve its slots at once, whatever became of the others.
+        command.extend(["--cluster-require-full-coverage", "no"].map(str::to_owned));
+    }
+    Ok(Process::new(name, command, &folder.join(name), address))
+}

@@ -1,0 +1,42 @@
+//! Once faults stop, every call ends in time, and so does each that begins afterwards.
+
+use crate::digest::{Digest, Fate};
+use crate::verdict::{Bounds, Verdict, Violation};
+
+pub(crate) fn check(digest: &Digest<'_>, bounds: &Bounds, verdict: &mut Verdict) {
+    for (name, call) in &digest.calls {
+        let Fate::Accepted(accepted) = call.fate else { continue };
+        let due = accepted.max(digest.calm) + bounds.liveness;
+        let end = match call.answers.first() {
+            Some(answer) => answer.at,
+            None if call.cancelled || call.abandoned => continue,
+            None => digest.over,
+        };
+        verdict.check(end <= due, || {
+            let late = if call.answers.is_empty() { "has had none" } else { "got it" };
+            let what = format!("{} was to end by {due} ms and {late} at {end} ms", call.tool);
+            Violation::new(due, *name, what)
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Seen;
+    use crate::sample::{BOUNDS, History, STEP, check};
+
+    #[test]
+    fn in_time() {
+        let begun = History::new().sent("a", 1, "echo").accepted("a", 1);
+        let answered = |history: History| history.result(1, 1, 1, 1, "a", "");
+        check("liveness", &answered(begun.clone().wait(BOUNDS.liveness - 2 * STEP)), &[]);
+        check("liveness", &answered(begun.clone().wait(BOUNDS.liveness)), &["a"]);
+        check("liveness", &answered(begun.clone().wait(BOUNDS.liveness).and(Seen::Calm)), &[]);
+        check("liveness", &begun.clone().wait(BOUNDS.liveness).and(Seen::Over), &["a"]);
+        check(
+            "liveness",
+            &begun.wait(BOUNDS.liveness).and(Seen::Calm).wait(BOUNDS.liveness).and(Seen::Over),
+            &["a"],
+        );
+    }
+}

@@ -1,0 +1,30 @@
+//! A session lives until its client ends it, whatever dies.
+
+use crate::digest::Digest;
+use crate::verdict::{Bounds, Verdict, Violation};
+
+pub(crate) fn check(digest: &Digest<'_>, _bounds: &Bounds, verdict: &mut Verdict) {
+    for (name, session) in &digest.sessions {
+        let early = session.lost.iter().find(|(at, _)| session.deleted.is_none_or(|deleted| *at < deleted));
+        verdict.check(early.is_none(), || {
+            let (at, on) = early.copied().unwrap_or_default();
+            Violation::new(at, *name, format!("nobody has ended it, and it is not there for {on}"))
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Seen;
+    use crate::sample::{History, check};
+
+    #[test]
+    fn only_its_client_ends_it() {
+        let lost = Seen::Lost { session: "s".into(), on: "POST".into() };
+        let deleted = Seen::Deleted { session: "s".into() };
+        check("sessions", &History::new(), &[]);
+        check("sessions", &History::new().and(deleted.clone()).and(lost.clone()), &[]);
+        check("sessions", &History::new().and(lost.clone()), &["s"]);
+        check("sessions", &History::new().and(lost).and(deleted), &["s"]);
+    }
+}

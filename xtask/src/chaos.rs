@@ -1,0 +1,227 @@
+//! Chaos: gateways, a store and servers as real processes, broken by a seeded plan, and every promise checked.
+
+use std::fs;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::failure::Failure;
+use crate::prepare;
+
+const PROGRAM: &str = "steadfast-chaos";
+/// Seeds that a person can type.
+const SEEDS: u64 = 1_000_000;
+/// What a short run is: for CI.
+const SHORT: [&str; 4] = ["--calls", "2000", "--seconds", "40"];
+/// What a planted bug gets.
+const PLANTED_RUN: [&str; 2] = ["--seconds", "30"];
+const PLANTED_CALLS: u64 = 1200;
+/// For a bug that makes every call take its time.
+const FEW_CALLS: u64 = 300;
+
+/// A bug that is compiled in on purpose, with the feature `planted` alone, to see who finds it.
+struct Planted {
+    name: &'static str,
+    what: &'static str,
+    /// Promises of which one must be found broken.
+    caught_by: &'static [&'static str],
+    calls: u64,
+}
+
+/// To add one, name it in the code (`planted("name")`) and here.
+const PLANTED: &[Planted] = &[
+    Planted {
+        name: "replay-from-itself",
+        what: "a resumed stream begins with the event that its reader has",
+        caught_by: &["order"],
+        calls: PLANTED_CALLS,
+    },
+    Planted {
+        name: "replay-too-late",
+        what: "a resumed stream leaves out the event after the one that its reader has",
+        caught_by: &["order"],
+        calls: PLANTED_CALLS,
+    },
+    Planted {
+        name: "deliver-before-commit",
+        what: "readers get what the store has not committed yet",
+        caught_by: &["replay", "outcomes", "order"],
+        calls: PLANTED_CALLS,
+    },
+    Planted {
+        name: "finish-keeps-call",
+        what: "an answered call stays in flight",
+        caught_by: &["endings", "outcomes"],
+        calls: FEW_CALLS,
+    },
+    Planted {
+        name: "no-fence",
+        what: "an owner that was taken for dead may still answer",
+        caught_by: &["outcomes", "order"],
+        calls: PLANTED_CALLS,
+    },
+    Planted {
+        name: "broadcast",
+        what: "a message of no call goes to two streams",
+        caught_by: &["once"],
+        calls: PLANTED_CALLS,
+    },
+    Planted {
+        name: "drop-on-takeover",
+        what: "calls of a dead node are removed without an error",
+        caught_by: &["outcomes"],
+        calls: PLANTED_CALLS,
+    },
+    Planted {
+        name: "bare-id",
+        what: "answers are found by the client's id alone",
+        caught_by: &["routing"],
+        calls: PLANTED_CALLS,
+    },
+    Planted {
+        name: "retry-unsafe",
+        what: "a call that may have been executed is sent again",
+        caught_by: &["effects"],
+        calls: PLANTED_CALLS,
+    },
+];
+
+pub(crate) fn command(root: &Path, options: &[&str], out: &mut dyn Write) -> Result<(), Failure> {
+    let options = Options::parse(options)?;
+    let bench = Bench::prepare(root, options.planted, out)?;
+    out.flush()?;
+    if options.planted { bench.run_planted(out) } else { bench.run(&options) }
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Options {
+    seed: Option<u64>,
+    planted: bool,
+    /// For the program, as they are.
+    rest: Vec<String>,
+}
+
+impl Options {
+    fn parse(options: &[&str]) -> Result<Self, Failure> {
+        let mut parsed = Self::default();
+        let mut rest = options;
+        loop {
+            rest = match rest {
+                [] => return Ok(parsed),
+                ["--seed", seed, rest @ ..] => {
+                    let number = seed.parse().map_err(|_| Failure::Usage(format!("`{seed}` is no seed")))?;
+                    parsed.seed = Some(number);
+                    rest
+                }
+                ["--planted", rest @ ..] => {
+                    parsed.planted = true;
+                    rest
+                }
+                ["--short", rest @ ..] => {
+                    parsed.rest.extend(SHORT.map(str::to_owned));
+                    rest
+                }
+                [flag @ ("--json" | "--keep"), rest @ ..] => {
+                    parsed.rest.push((*flag).to_owned());
+                    rest
+                }
+                [flag @ ("--calls" | "--seconds" | "--store" | "--clients"), value, rest @ ..] => {
+                    parsed.rest.extend([*flag, *value].map(str::to_owned));
+                    rest
+                }
+                [unknown, ..] => return Err(Failure::Usage(format!("`chaos` does not know `{unknown}`"))),
+            };
+        }
+    }
+}
+
+struct Bench {
+    folder: PathBuf,
+    chaos: PathBuf,
+    gateway: PathBuf,
+}
+
+impl Bench {
+    fn prepare(root: &Path, planted: bool, out: &mut dyn Write) -> Result<Self, Failure> {
+        let target = crate::target()?;
+        let folder = target.join("chaos");
+        fs::create_dir_all(&folder)?;
+        let log = folder.join("build.log");
+        let (programs, mut gateway) = (target.join("debug"), target.join("debug/steadfast"));
+        if planted {
+            let mut cargo = Command::new("cargo");
+            cargo.args(["build", "--quiet", "--locked", "--package", "steadfast-gateway"]);
+            cargo.args(["--features", "planted"]).current_dir(root);
+            let limit = std::time::Duration::from_secs(1800);
+            prepare::run("building steadfast-gateway with bugs in it", &mut cargo, &log, limit, out)?;
+            // Elsewhere, so that nobody takes it for the real one.
+            gateway = folder.join("steadfast-with-planted-bugs");
+            fs::copy(programs.join("steadfast"), &gateway)?;
+        }
+        // Afterwards, so that the program that is left under its name is the real one.
+        prepare::build(root, "steadfast-gateway", &log, out)?;
+        prepare::build(root, PROGRAM, &log, out)?;
+        Ok(Self { folder, chaos: programs.join(PROGRAM), gateway })
+    }
+
+    fn command(&self, seed: u64, folder: &str) -> Command {
+        let mut command = Command::new(&self.chaos);
+        command.arg("run").arg("--gateway").arg(&self.gateway);
+        command.arg("--folder").arg(self.folder.join(folder)).args(["--seed", &seed.to_string()]);
+        command
+    }
+
+    fn run(&self, options: &Options) -> Result<(), Failure> {
+        let seed = options.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish() % SEEDS);
+        let status = self.command(seed, &format!("seed-{seed}")).args(&options.rest).status()?;
+        if status.success() { Ok(()) } else { Err(Failure::Reported) }
+    }
+
+    /// Every bug has to be found, and by who was made for it.
+    fn run_planted(&self, out: &mut dyn Write) -> Result<(), Failure> {
+        let mut missed = 0;
+        for (seed, planted) in (1..).zip(PLANTED) {
+            write!(out, "{:<22} {:<76} ", planted.name, planted.what)?;
+            out.flush()?;
+            let caught = self.catch(planted, seed)?;
+            let is_caught = planted.caught_by.iter().any(|name| caught.iter().any(|found| found == name));
+            missed += usize::from(!is_caught);
+            let by = if caught.is_empty() { "nobody".to_owned() } else { caught.join(", ") };
+            writeln!(out, "{} {by}", if is_caught { "caught by" } else { "MISSED; found by" })?;
+        }
+        if missed == 0 { Ok(()) } else { Err(Failure::Reported) }
+    }
+
+    /// The promises that were found broken.
+    fn catch(&self, planted: &Planted, seed: u64) -> Result<Vec<String>, Failure> {
+        let variable = format!("STEADFAST_PLANTED={}", planted.name);
+        let mut command = self.command(seed, &format!("planted-{}", planted.name));
+        command.args(["--json", "--variable", &variable, "--calls", &planted.calls.to_string()]);
+        command.args(PLANTED_RUN).stderr(Stdio::null());
+        let report: Value = serde_json::from_slice(&command.output()?.stdout)
+            .map_err(|_| Failure::Broken(format!("the run with {} gave no report", planted.name)))?;
+        let promises = report["promises"].as_array().map_or(&[][..], Vec::as_slice);
+        let broken = promises.iter().filter(|promise| promise["violations"] != Value::Array(Vec::new()));
+        Ok(broken.filter_map(|promise| Some(promise["name"].as_str()?.to_owned())).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_passed_on() {
+        let parsed =
+            Options::parse(&["--seed", "7", "--short", "--store", "redis-cluster", "--json"]).unwrap();
+        assert_eq!(parsed.seed, Some(7));
+        assert_eq!(parsed.rest, ["--calls", "2000", "--seconds", "40", "--store", "redis-cluster", "--json"]);
+        assert!(Options::parse(&["--planted"]).unwrap().planted);
+        for wrong in [&["--seed", "x"][..], &["--fast"], &["--calls"]] {
+            assert!(matches!(Options::parse(wrong), Err(Failure::Usage(_))), "{wrong:?}");
+        }
+    }
+}
