@@ -45,13 +45,15 @@ impl Runner {
     }
 
     fn run_one(&self, suite: &Suite, label: &str, out: &mut dyn Write) -> Result<Verdict, Failure> {
+        let of_use = |tool: &&Tool| suite.needs.contains(&tool.name) || suite.wants.contains(&tool.name);
         let mut missing: Vec<&Tool> =
-            self.tools.iter().filter(|tool| suite.needs.contains(&tool.name) && !tool.is_usable()).collect();
+            self.tools.iter().filter(of_use).filter(|tool| !tool.is_usable()).collect();
         let packages: Vec<&str> = missing.iter().filter_map(|tool| tool.debian).collect();
         if !packages.is_empty() {
             self.apt.install(&packages, &self.logs.join("apt.log"), out)?;
             missing.retain(|tool| !tool.is_usable());
         }
+        missing.retain(|tool| suite.needs.contains(&tool.name));
         if !missing.is_empty() {
             let reason = missing.iter().map(|tool| format!("{} is missing; get it: {}", tool.name, tool.get));
             let reason = reason.collect::<Vec<_>>().join("; ");
@@ -234,7 +236,7 @@ mod tests {
     ];
 
     const fn suite(name: &'static str, needs: &'static [&'static str], steps: &'static [Step]) -> Suite {
-        Suite { name, why: "a test", needs, steps }
+        Suite { name, why: "a test", needs, wants: &[], steps }
     }
 
     #[test]

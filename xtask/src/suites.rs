@@ -13,12 +13,14 @@ pub(crate) const SUITES: &[Suite] = &[
         name: "fmt",
         why: "code is formatted in one way",
         needs: &["rustfmt"],
+        wants: &[],
         steps: &[run(&["cargo", "fmt", "--all", "--check"])],
     },
     Suite {
         name: "clippy",
         why: "no lint of the workspace is violated",
         needs: &["clippy"],
+        wants: &[],
         steps: &[run(&[
             "cargo",
             "clippy",
@@ -34,108 +36,29 @@ pub(crate) const SUITES: &[Suite] = &[
         name: "tidy",
         why: "rules of this repository that no other tool checks",
         needs: &[],
+        wants: &[],
         steps: &[Step::BuiltIn { name: "xtask tidy", run: tidy::step }],
     },
     Suite {
         name: "unit",
-        why: "unit, integration and documentation tests",
+        why: "unit, integration and documentation tests, on every store whose server is to be had",
         needs: &[],
-        steps: &[run(&["cargo", "test", "--workspace", "--locked"])],
-    },
-    Suite {
-        name: "redis",
-        why: "sessions in Redis keep the contract and behave like all others",
-        needs: &["redis-server"],
-        steps: &[
-            run(&[
-                "cargo",
-                "test",
-                "--locked",
-                "-p",
-                "steadfast-store",
-                "--features",
-                "redis",
-                "--test",
-                "redis",
-            ]),
-            run(&[
-                "cargo",
-                "test",
-                "--locked",
-                "-p",
-                "steadfast",
-                "--features",
-                "redis",
-                "--test",
-                "behaviour",
-                "on_redis",
-            ]),
-            run(&[
-                "cargo",
-                "test",
-                "--locked",
-                "-p",
-                "steadfast-upstream",
-                "--features",
-                "redis",
-                "--test",
-                "through",
-                "on_redis",
-                "--",
-                "--skip",
-                AFTER_A_CRASH,
-            ]),
-        ],
-    },
-    Suite {
-        name: "postgres",
-        why: "sessions in PostgreSQL keep the contract and behave like all others",
-        needs: &["postgres"],
-        steps: &[
-            run(&[
-                "cargo",
-                "test",
-                "--locked",
-                "-p",
-                "steadfast-store",
-                "--features",
-                "postgres",
-                "--test",
-                "postgres",
-            ]),
-            run(&[
-                "cargo",
-                "test",
-                "--locked",
-                "-p",
-                "steadfast",
-                "--features",
-                "postgres",
-                "--test",
-                "behaviour",
-                "on_postgres",
-            ]),
-            run(&[
-                "cargo",
-                "test",
-                "--locked",
-                "-p",
-                "steadfast-upstream",
-                "--features",
-                "postgres",
-                "--test",
-                "through",
-                "on_postgres",
-                "--",
-                "--skip",
-                AFTER_A_CRASH,
-            ]),
-        ],
+        wants: &["redis-server", "postgres"],
+        // The features that the other packages have on, too: everything is built once.
+        steps: &[run(&[
+            "cargo",
+            "test",
+            "--workspace",
+            "--locked",
+            "--features",
+            "steadfast-upstream/redis,steadfast-upstream/postgres",
+        ])],
     },
     Suite {
         name: "doc",
         why: "the documentation builds without a warning",
         needs: &[],
+        wants: &[],
         steps: &[run_with(
             &[("RUSTDOCFLAGS", "-D warnings")],
             &["cargo", "doc", "--no-deps", "--workspace", "--locked"],
@@ -145,12 +68,14 @@ pub(crate) const SUITES: &[Suite] = &[
         name: "counts",
         why: "the steps of a call take no more instructions than they did",
         needs: &["valgrind"],
+        wants: &[],
         steps: &[run(&["cargo", "xtask", "counts"])],
     },
     Suite {
         name: "interop",
         why: "clients of other SDKs get their answers although their connections are cut",
         needs: &["node", "npm", "python3", "python3-venv"],
+        wants: &[],
         steps: &[
             run(&["cargo", "xtask", "interop"]),
             run(&["cargo", "xtask", "interop", "--through-gateway"]),
@@ -160,25 +85,24 @@ pub(crate) const SUITES: &[Suite] = &[
         name: "servers",
         why: "servers of other SDKs keep their sessions behind the gateway, whatever dies",
         needs: &["node", "npm", "python3", "python3-venv", "go", "jdk", "mvn"],
+        wants: &[],
         steps: &[run(&["cargo", "xtask", "interop", "--servers"])],
     },
     Suite {
         name: "chaos",
         why: "every promise holds while gateways, their store and servers are killed, frozen and cut off",
         needs: &["redis-server", "nginx"],
+        wants: &[],
         steps: &[run(&["cargo", "xtask", "chaos", "--short"])],
     },
     Suite {
         name: "conformance",
         why: "the official MCP conformance suite passes in every version and revision",
         needs: &["node", "npm"],
+        wants: &[],
         steps: &[run(&["cargo", "xtask", "conformance"])],
     },
 ];
-
-/// Behind a gateway, what a server says outside of calls is heard by one process. When that dies, another takes its place with the next call
-/// after `node_ttl`, and this test makes none: on databases that take processes for dead by their silence it waits in vain.
-const AFTER_A_CRASH: &str = "event_ids_are_unique_in_a_session";
 
 /// What a suite may need beyond cargo. Missing on a developer's machine, it skips the suite; in CI it fails it. Where packages of
 /// Debian may be installed it is fetched first.
@@ -250,7 +174,7 @@ pub(crate) const TOOLS: &[Tool] = &[
         get: "your package manager, version 14 or later",
         debian: Some("postgresql"),
     },
-    Tool { name: "nginx", probe: &["nginx", "-v"], get: "your package manager" },
+    Tool { name: "nginx", probe: &["nginx", "-v"], get: "your package manager", debian: Some("nginx-light") },
     Tool {
         name: "valgrind",
         probe: &["valgrind", "--version"],
@@ -266,6 +190,8 @@ pub(crate) struct Suite {
     pub(crate) why: &'static str,
     /// Names from [`TOOLS`].
     pub(crate) needs: &'static [&'static str],
+    /// Names from [`TOOLS`] without which it does less. In CI its tests insist on them.
+    pub(crate) wants: &'static [&'static str],
     /// Run in order until one fails. Preparation (`npm ci` and the like) is a step like any other.
     pub(crate) steps: &'static [Step],
 }
@@ -332,6 +258,9 @@ pub(crate) fn list(out: &mut dyn Write) -> Result<(), Failure> {
         if !suite.needs.is_empty() {
             writeln!(out, "{:width$}  needs {}", "", suite.needs.join(", "))?;
         }
+        if !suite.wants.is_empty() {
+            writeln!(out, "{:width$}  does more with {}", "", suite.wants.join(", "))?;
+        }
     }
     Ok(())
 }
@@ -393,7 +322,7 @@ mod tests {
                 "{} is there twice",
                 suite.name
             );
-            for need in suite.needs {
+            for need in suite.needs.iter().chain(suite.wants) {
                 assert!(TOOLS.iter().any(|tool| tool.name == *need), "{} is not in TOOLS", need);
             }
         }

@@ -20,15 +20,18 @@ hostssl all app 127.0.0.1/32 scram-sha-256
 fn furnish(folder: &Path) {
     let mut authority = CertificateParams::default();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
-    let key = KeyPair::generate().unwrap();
-    let server =
-        CertificateParams::new(vec!["localhost".to_owned()]).unwrap().signed_by(&key, &authority).unwrap();
-    fs::write(folder.join("pg_hba.conf"), ACCESS).unwrap();
-    fs::write(folder.join("server.crt"), server.pem()).unwrap();
-    fs::write(folder.join("server.key"), key.serialize_pem()).unwrap();
-    fs::set_permissions(folder.join("server.key"), fs::Permissions::from_mode(0o600)).unwrap();
-    fs::write(std::env::temp_dir().join(authority_file()), authority.pem()).unwrap();
+    let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().expect("a certificate"))
+        .expect("a certificate");
+    let key = KeyPair::generate().expect("a certificate");
+    let server = CertificateParams::new(vec!["localhost".to_owned()])
+        .expect("a certificate")
+        .signed_by(&key, &authority)
+        .expect("a certificate");
+    fs::write(folder.join("pg_hba.conf"), ACCESS).expect("a certificate");
+    fs::write(folder.join("server.crt"), server.pem()).expect("a certificate");
+    fs::write(folder.join("server.key"), key.serialize_pem()).expect("a certificate");
+    fs::set_permissions(folder.join("server.key"), fs::Permissions::from_mode(0o600)).expect("a certificate");
+    fs::write(std::env::temp_dir().join(authority_file()), authority.pem()).expect("a certificate");
 }
 
 /// Beside the server's folder, which others cannot read.
