@@ -254,8 +254,8 @@ impl History {
             }
         }
         let forgot = requests.iter().zip(&c.requests).any(|(kept, given)| kept != given);
-        let refusal =
-            refusal.or((forgot && c.owner != c.node).then_some(Begun::OverLimit(Limit::KeptRequestBytes)));
+        let refusal = refusal
+            .or_else(|| (forgot && c.owner != c.node).then_some(Begun::OverLimit(Limit::KeptRequestBytes)));
         if let Some(refusal) = refusal {
             assert_eq!(*o, refusal);
             return;
