@@ -83,19 +83,19 @@ mod tests {
     /// Something in place of `apt-get` that notes what it was told, and a folder for it.
     fn fake(name: &str, ends: &str) -> (Apt, PathBuf) {
         let folder = env::temp_dir().join(format!("xtask-apt-{name}-{}", process::id()));
-        fs::create_dir_all(&folder).unwrap();
+        fs::create_dir_all(&folder).expect("a folder of its own");
         let program = folder.join("apt-get");
         let script =
             format!("#!/bin/sh\necho \"$DEBIAN_FRONTEND $@\" >> {}/told\n{ends}\n", folder.display());
-        fs::write(&program, script).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(&program, script).expect("a folder of its own");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("a folder of its own");
         (Apt::by(Some(program)), folder)
     }
 
     fn install(apt: &Apt, packages: &[&str], folder: &Path) -> String {
         let mut out = Vec::new();
-        apt.install(packages, &folder.join("log"), &mut out).unwrap();
-        String::from_utf8(out).unwrap()
+        apt.install(packages, &folder.join("log"), &mut out).expect("a folder of its own");
+        String::from_utf8(out).expect("a folder of its own")
     }
 
     #[test]

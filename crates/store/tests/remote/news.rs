@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use steadfast_session::command::{Answer, Attach, Begun, Cancel, Close, OpenAsk, Position, Target};
-use steadfast_session::{AskNo, CloseReason, NodeId, SessionId, StreamNo};
+use steadfast_session::command::{Answer, Attach, Begin, Begun, Cancel, Close, OpenAsk, Position, Target};
+use steadfast_session::{AskNo, CallNo, CloseReason, NodeId, Request, SessionId, StreamNo};
 use steadfast_store::Store as _;
 use steadfast_store::testing::recorder::{Heard, Recorder};
 use steadfast_store::testing::server::fresh_name;
@@ -99,4 +99,18 @@ async fn everybody_hears_that_a_session_has_closed() {
     run(&other.store, session, Close { reason: CloseReason::Deleted }).await;
     let stops = |heard: &Heard| matches!(heard, Heard::News { stopped, ended, .. } if *stopped == [(call, ONE)] && *ended == [StreamNo(1)]);
     one.hears("the end", stops).await;
+}
+
+/// It has nothing to do with the session, so no other news of it reach it.
+#[tokio::test]
+async fn a_node_hears_of_a_call_that_it_is_given() {
+    let (one, other, session) = two_or_skip!();
+    let request = Request { text: Bytes::from_static(b"do"), again: false };
+    let mail = Begin { owner: OTHER, requests: vec![Some(request)], ..begin(ONE, 1) };
+    assert!(matches!(run(&one.store, session, mail).await, Begun::Begun { .. }));
+    let given =
+        |heard: &Heard| matches!(heard, Heard::News { errands, .. } if *errands == [(CallNo(0), OTHER)]);
+    other.hears("a call", given).await;
+    run(&other.store, session, finish(CallNo(0), "done")).await;
+    one.hears("its end", |heard| matches!(heard, Heard::News { ended, .. } if *ended == [StreamNo(1)])).await;
 }

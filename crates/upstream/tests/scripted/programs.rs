@@ -101,12 +101,14 @@ async fn what_the_client_cancels_and_says_reaches_the_program() {
     let Pair { here: _here, there: _there, session, other } = pair().await;
     pid(&session, 1).await;
     let (mut stream, _) = hanging(&other, 2).await;
+    // It is at the program when another one has its answer.
+    pid(&other, 3).await;
     assert_eq!(other.cancel(2).await.status, 202);
     assert_eq!(stream.messages().await, [] as [Value; 0]);
     assert_eq!(other.notify("notifications/roots/list_changed", json!({})).await.status, 202);
     let heard = async {
         loop {
-            let seen = super::call(&session, 3, "seen").await["result"]["seen"].to_string();
+            let seen = super::call(&session, 4, "seen").await["result"]["seen"].to_string();
             if seen.contains("notifications/cancelled") && seen.contains("notifications/roots/list_changed") {
                 return;
             }
@@ -134,7 +136,7 @@ async fn a_program_that_goes_with_its_gateway_is_started_by_another() {
 async fn a_gateway_that_drains_gives_its_sessions_up_and_finishes_its_calls() {
     let Pair { here, there: _there, session, other } = pair().await;
     let first = pid(&session, 1).await;
-    let mut slow = other.tool(2, "slow", json!({"ms": 1000})).stream().await;
+    let mut slow = other.tool(2, "slow", json!({"ms": 1500})).stream().await;
     slow.next().await;
     // It is at the program when another one has its answer.
     assert_eq!(pid(&other, 3).await, first);
@@ -150,6 +152,7 @@ async fn a_gateway_that_drains_gives_its_sessions_up_and_finishes_its_calls() {
         }
     };
     within("a new program", moved).await;
+    assert!(!drained.is_finished(), "nobody has to wait for the end of the drain");
     assert_eq!(slow.message().await["result"]["pid"], json!(first), "begun there, finished there");
     drained.await.unwrap();
 }

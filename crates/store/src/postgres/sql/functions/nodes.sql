@@ -16,23 +16,24 @@ BEGIN
 END
 $$;
 
--- Whether a node is on the list and has not been silent for too long.
+-- Whether a node is on the list and has not been silent for too long. One that has left stands there with a time before all times.
 CREATE OR REPLACE FUNCTION alive(p_node bigint, p_ttl bigint) RETURNS boolean
 LANGUAGE sql VOLATILE
 SET search_path FROM CURRENT
 AS $$
   SELECT EXISTS (
-    SELECT FROM node, pulse WHERE node.id = p_node AND millis() - greatest(node.beat, pulse.since) <= p_ttl
+    SELECT FROM node, pulse
+    WHERE node.id = p_node AND node.beat >= 0 AND millis() - greatest(node.beat, pulse.since) <= p_ttl
   )
 $$;
 
--- Nodes that have been silent for too long.
+-- Nodes that have been silent for too long, and those that have left something.
 CREATE OR REPLACE FUNCTION dead(p_ttl bigint) RETURNS SETOF bigint
 LANGUAGE sql VOLATILE
 SET search_path FROM CURRENT
 AS $$
   SELECT node.id FROM node, pulse, millis() AS now
-  WHERE now - greatest(node.beat, pulse.since) > p_ttl
+  WHERE node.beat < 0 OR now - greatest(node.beat, pulse.since) > p_ttl
 $$;
 
 -- A node may hold something of a session from a version on. One of the asker's own is on the list of nodes from now on.
@@ -66,7 +67,8 @@ AS $$
 $$;
 
 -- A node holds nothing in some sessions, as of some versions. If it may hold nothing anywhere, and leaves or has been silent
--- for too long, it is struck off the list. Gives whether it is not on it any more.
+-- for too long, it is struck off the list. If it leaves and may hold something, it counts as dead from now on. Gives whether it is
+-- not on the list any more.
 CREATE OR REPLACE FUNCTION strike(
   p_node bigint, p_sessions bytea[], p_versions bigint[], p_leaves boolean, p_ttl bigint
 ) RETURNS boolean
@@ -83,6 +85,9 @@ BEGIN
   WHERE presence.node = p_node AND presence.session = done.session AND presence.version <= done.version;
   PERFORM FROM presence WHERE node = p_node LIMIT 1;
   IF FOUND THEN
+    IF p_leaves THEN
+      UPDATE node SET beat = -1 WHERE id = p_node;
+    END IF;
     RETURN false;
   END IF;
   IF NOT p_leaves AND millis() - coalesce(last_beat, 0) <= p_ttl THEN
