@@ -103,11 +103,11 @@ fn server_step(rng: &mut Rng, parties: Parties) -> Step {
 
 fn store_step(rng: &mut Rng, parties: Parties) -> Step {
     let which = rng.below(parties.stores);
-    let (fault, lasts) = match rng.below(2) {
-        0 if parties.stores > 1 => (Fault::Failover(which), 0),
+    let (fault, lasts) = match rng.below(3) {
+        0 | 1 if parties.stores > 1 => (Fault::Failover(which), 0),
         _ => (Fault::RestartStore(which), rng.between(50, 2_000)),
     };
-    step(rng.between(6_000, 15_000), lasts, fault)
+    step(rng.between(5_000, 12_000), lasts, fault)
 }
 
 fn network_step(rng: &mut Rng, parties: Parties) -> Step {
