@@ -148,11 +148,13 @@ impl Link {
         let me = session.engine().node();
         for _ in 0..ATTEMPTS {
             let version = entry.as_ref().map(|value| value.version);
-            let other = entry.as_ref().and_then(holder).filter(|node| *node != me);
-            if let (Some(node), Some(version)) = (other, version.filter(|_| asks))
-                && session.engine().store().is_alive(node).await?
-            {
-                return Ok(Held::Theirs(node, version));
+            match entry.as_ref().and_then(holder).zip(version) {
+                // Another call of this process was first. A new version would take the lease away from it.
+                Some((node, version)) if node == me => return Ok(Held::Ours(version)),
+                Some((node, version)) if asks && session.engine().store().is_alive(node).await? => {
+                    return Ok(Held::Theirs(node, version));
+                }
+                _ => {}
             }
             match write(session, version, Some(me)).await {
                 Ok(version) => return Ok(version.map_or(Held::Unknown, Held::Ours)),

@@ -70,10 +70,13 @@ async fn calls_wait_together_for_a_program_that_starts_slowly() {
     let session = Session::open(&host).await;
     host.restart().await;
     let session = session.via(&host);
-    let calls = [1, 2, 3].map(|id| {
-        let session = session.clone();
-        tokio::spawn(async move { call(&session, id, "echo").await })
-    });
+    // So many that some are about to take the lease when another has it already.
+    let calls: Vec<_> = (1..=24)
+        .map(|id| {
+            let session = session.clone();
+            tokio::spawn(async move { call(&session, id, "echo").await })
+        })
+        .collect();
     let mut pids = BTreeSet::new();
     for call in calls {
         let answer = call.await.unwrap();
