@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use steadfast_session::command::{Begin, Begun, Fence};
+use steadfast_session::command::{Begin, Begun, Fence, Position};
 use steadfast_session::{CallNo, NodeId, Request, StreamNo};
 use steadfast_store::{StoreError, StoreExt};
 use steadfast_wire::RequestId;
@@ -117,6 +117,12 @@ impl Engine {
         let begun = self.begin_in_store(session, ids.clone(), plan, answer_only, delivered.clone()).await;
         let (stream, first, connection) = match begun {
             Ok(Begun::Begun { stream, first, connection }) => (stream, first, connection),
+            Ok(Begun::Taken { stream }) => {
+                // This node was taken for dead before it knew of them.
+                session.not_begun(Vec::new());
+                let cursor = self.attach_now(session, Position::After { stream, seq: 0 }).await?;
+                return Ok(Posted { cursor, calls: Vec::new() });
+            }
             other => {
                 let heard = !matches!(other, Err(_) | Ok(Begun::Fenced));
                 session.not_begun(if heard { Vec::new() } else { delivered });

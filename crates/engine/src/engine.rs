@@ -253,7 +253,11 @@ impl Engine {
         .await
     }
 
-    async fn attach_now(&self, session: &Arc<LiveSession>, at: Position) -> Result<Cursor, Refusal> {
+    pub(crate) async fn attach_now(
+        &self,
+        session: &Arc<LiveSession>,
+        at: Position,
+    ) -> Result<Cursor, Refusal> {
         let attach = Attach { at, node: self.node };
         session.attaching();
         let mut attached = self.store.run(session.id(), attach.clone(), self.now()).await;

@@ -97,12 +97,13 @@ impl Session {
         true
     }
 
-    /// What the first of two equal commands came to, as long as its calls are in flight and were not taken from their owner.
+    /// What the first of two equal commands came to, as long as its calls are in flight.
     fn begun_before(&self, command: &Begin) -> Option<Begun> {
-        let of_this = |call: &Call| {
-            (call.from, call.owner, call.attempt) == (command.node, command.owner, command.attempt)
-        };
+        let of_this = |call: &Call| (call.from, call.attempt) == (command.node, command.attempt);
         let (no, call) = self.calls.iter().find(|(_, call)| of_this(call))?;
+        if call.owner != command.owner {
+            return Some(Begun::Taken { stream: call.stream });
+        }
         // Calls in front of it may have been cancelled since.
         let place = command.ids.iter().position(|id| *id == call.id)?;
         let first = CallNo(no.0.checked_sub(place as u64)?);

@@ -147,6 +147,11 @@ pub enum Begun {
         first: CallNo,
         connection: ConnNo,
     },
+    /// The calls had begun when this was sent before. The node was taken for dead since, and another one runs them: their answers
+    /// are to be read from their stream.
+    Taken {
+        stream: StreamNo,
+    },
     Duplicate(RequestId),
     OverLimit(Limit),
     /// The lease is somebody else's by now.

@@ -104,13 +104,13 @@ fn whoever_wakes_up_after_its_burial_has_no_say() {
 }
 
 #[test]
-fn a_begin_that_is_sent_again_does_not_find_what_was_taken() {
+fn a_begin_that_is_sent_again_is_told_that_its_call_was_taken() {
     let mut bench = Bench::new();
     let post = bench.post_at(NODE, "1", "look", true);
     bury(&mut bench, NODE, Heir::Node(OTHER));
     bench.resumed(post.stream, 0);
     let again = Begin { again: true, ..Begin::here(NODE, 1, ids("1")) };
-    assert_eq!(bench.unchanged(|bench| bench.run(again)), Begun::Duplicate(1.into()));
+    assert_eq!(bench.unchanged(|bench| bench.run(again)), Begun::Taken { stream: post.stream });
 }
 
 #[test]

@@ -204,11 +204,14 @@ impl History {
     fn judge_begin(&mut self, c: &Begin, o: &Begun, now: Time, session: &Session, expected: &mut Expected) {
         if c.again
             && let Some((_, first, stream)) = self.begun
-            && self
-                .in_flight()
-                .any(|(_, call)| (call.stream, call.from, call.owner) == (stream, c.node, c.owner))
+            && let Some((_, call)) =
+                self.in_flight().find(|(_, call)| (call.stream, call.from) == (stream, c.node))
         {
-            assert!(matches!(o, Begun::Begun { stream: s, first: f, .. } if (*s, *f) == (stream, first)));
+            if call.owner == c.owner {
+                assert!(matches!(o, Begun::Begun { stream: s, first: f, .. } if (*s, *f) == (stream, first)));
+            } else {
+                assert_eq!(*o, Begun::Taken { stream });
+            }
             return;
         }
         if self.is_fenced(c.fence.as_ref()) {
