@@ -1,11 +1,12 @@
 //! The store of a run: what it is, how it is reached, and how it is restarted with what is on its disk.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use clap::ValueEnum;
+use steadfast_store::testing::server::PostgresServer;
 use tokio::time::{Instant, sleep};
 
 use super::process::{Process, free_address};
@@ -22,19 +23,24 @@ pub(crate) enum Kind {
     Redis,
     /// Three masters with a replica each
     RedisCluster,
+    /// One server that writes every commit to its disk before it answers
+    Postgres,
 }
 
 #[derive(Debug)]
 pub(crate) struct Store {
     kind: Kind,
+    /// Those of Redis.
     processes: Vec<Process>,
+    postgres: Option<PostgresServer>,
 }
 
 impl Store {
     pub(crate) async fn start(kind: Kind, folder: &Path) -> Result<Self, Failure> {
-        let count = match kind {
-            Kind::Redis => 1,
-            Kind::RedisCluster => MASTERS + REPLICAS,
+        let (count, postgres) = match kind {
+            Kind::Redis => (1, None),
+            Kind::RedisCluster => (MASTERS + REPLICAS, None),
+            Kind::Postgres => (0, Some(postgres()?)),
         };
         let mut processes = Vec::new();
         for i in 0..count {
@@ -42,7 +48,7 @@ impl Store {
             process.start().await?;
             processes.push(process);
         }
-        let mut store = Self { kind, processes };
+        let mut store = Self { kind, processes, postgres };
         if kind == Kind::RedisCluster {
             store.make_cluster().await?;
         }
@@ -50,13 +56,14 @@ impl Store {
     }
 
     pub(crate) fn size(&self) -> usize {
-        self.processes.len()
+        self.processes.len() + usize::from(self.postgres.is_some())
     }
 
     /// Where a proxy may stand before it. There is none before a cluster, whose members tell everybody where they are.
     pub(crate) fn single_address(&self) -> Option<SocketAddr> {
-        match (&self.processes[..], self.kind) {
-            ([only], Kind::Redis) => Some(only.address()),
+        match (&self.processes[..], self.kind, &self.postgres) {
+            ([only], Kind::Redis, _) => Some(only.address()),
+            (_, _, Some(postgres)) => Some((Ipv4Addr::LOCALHOST, postgres.port()).into()),
             _ => None,
         }
     }
@@ -65,6 +72,7 @@ impl Store {
     pub(crate) fn url(&self, by_way_of: Option<SocketAddr>) -> String {
         match (self.kind, by_way_of) {
             (Kind::Redis, Some(proxy)) => format!("redis://{proxy}"),
+            (Kind::Postgres, Some(proxy)) => format!("postgres://postgres@{proxy}/postgres"),
             _ => {
                 let all: Vec<String> =
                     self.processes.iter().map(|process| process.address().to_string()).collect();
@@ -74,11 +82,17 @@ impl Store {
     }
 
     pub(crate) fn kill(&mut self, which: usize) {
-        self.processes[which].kill();
+        match &mut self.postgres {
+            Some(postgres) => postgres.kill(),
+            None => self.processes[which].kill(),
+        }
     }
 
     pub(crate) async fn start_again(&mut self, which: usize) -> Result<(), Failure> {
-        self.processes[which].start().await
+        match &mut self.postgres {
+            Some(postgres) => Ok(postgres.launch()?),
+            None => self.processes[which].start().await,
+        }
     }
 
     /// A replica takes over from its master without losing anything: the first one from `which` on. Masters refuse.
@@ -117,6 +131,12 @@ impl Store {
         let output = Command::new("redis-cli").args(["-p", &port]).args(words).stderr(Stdio::null()).output();
         output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
     }
+}
+
+/// The tests' own is quicker than safe: here it has to keep what it has acknowledged.
+fn postgres() -> Result<PostgresServer, Failure> {
+    let (what, why) = ("postgres".to_owned(), "it is not installed".to_owned());
+    PostgresServer::start(&["fsync=on", "full_page_writes=on"]).ok_or(Failure::NotStarted { what, why })
 }
 
 fn redis(kind: Kind, name: &str, folder: &Path) -> Result<Process, Failure> {
