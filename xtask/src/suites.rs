@@ -178,7 +178,7 @@ pub(crate) const TOOLS: &[Tool] = &[
         get: "your package manager, version 14 or later",
         debian: Some("postgresql"),
     },
-    Tool { name: "nginx", probe: &["nginx", "-v"], get: "your package manager", debian: Some("nginx-light") },
+    Tool { name: "nginx", probe: &["nginx", "-v"], get: "your package manager", debian: Some("nginx") },
     Tool {
         name: "valgrind",
         probe: &["valgrind", "--version"],
