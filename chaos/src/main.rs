@@ -20,6 +20,7 @@ mod report;
 mod rng;
 mod run;
 mod server;
+mod soak;
 mod tickets;
 mod watch;
 mod weather;
@@ -35,6 +36,8 @@ struct Cli {
 enum Command {
     /// Start everything, break it, and judge what was seen
     Run(run::Options),
+    /// Start everything, and have clients of others' making work while gateways are restarted
+    Soak(soak::Options),
     /// Judge a history that was kept
     Judge { history: PathBuf },
     /// Be one replica of the server behind the gateways
@@ -45,6 +48,7 @@ enum Command {
 async fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run(options) => run::run(options).await,
+        Command::Soak(options) => soak::run(options).await,
         Command::Judge { history } => run::judge_file(&history),
         Command::Server(options) => server::run(options).await.map(|()| ExitCode::SUCCESS),
     };

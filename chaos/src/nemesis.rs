@@ -33,10 +33,10 @@ struct Done {
 }
 
 impl Nemesis {
-    pub(crate) fn start(world: &Arc<World>, seed: u64, recorder: &Recorder) -> Self {
+    pub(crate) fn start(world: &Arc<World>, kinds: &[Lane], seed: u64, recorder: &Recorder) -> Self {
         let (stop, done) = (watch::Sender::new(false), Arc::default());
         let mut lanes = JoinSet::new();
-        for lane in Lane::ALL {
+        for lane in kinds.iter().copied() {
             let hand = Hand {
                 world: Arc::clone(world),
                 stop: stop.subscribe(),

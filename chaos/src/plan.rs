@@ -61,9 +61,12 @@ pub(crate) enum Lane {
     Store,
     Network,
     MoreNetwork,
+    /// Gateways are replaced one after the other, or die, and nothing else happens.
+    Restarts,
 }
 
 impl Lane {
+    /// Those of a run in which everything breaks.
     pub(crate) const ALL: [Self; 5] =
         [Self::Gateways, Self::Servers, Self::Store, Self::Network, Self::MoreNetwork];
 
@@ -75,6 +78,7 @@ impl Lane {
             Self::Servers => server_step(&mut rng, parties),
             Self::Store => store_step(&mut rng, parties),
             Self::Network | Self::MoreNetwork => network_step(&mut rng, parties),
+            Self::Restarts => restart_step(&mut rng, parties),
         })
     }
 }
@@ -90,6 +94,12 @@ fn gateway_step(rng: &mut Rng, parties: Parties) -> Step {
         _ => (Fault::DrainGateway(which), rng.between(100, 1_000)),
     };
     step(rng.between(500, 3_000), lasts, fault)
+}
+
+fn restart_step(rng: &mut Rng, parties: Parties) -> Step {
+    let which = rng.below(parties.gateways);
+    let fault = if rng.below(2) == 0 { Fault::KillGateway(which) } else { Fault::DrainGateway(which) };
+    step(rng.between(3_000, 8_000), rng.between(200, 2_000), fault)
 }
 
 fn server_step(rng: &mut Rng, parties: Parties) -> Step {

@@ -15,6 +15,7 @@ use crate::client::{self, Shared};
 use crate::clock::Clock;
 use crate::failure::Failure;
 use crate::nemesis::Nemesis;
+use crate::plan::Lane;
 use crate::recorder::{self, Recorder};
 use crate::report::Report;
 use crate::rng::Rng;
@@ -68,6 +69,7 @@ pub(crate) async fn run(options: Options) -> Result<ExitCode, Failure> {
         gateway: std::path::absolute(&options.gateway)?,
         variables: options.variable.iter().filter_map(variable).collect(),
         folder: std::path::absolute(&options.folder)?,
+        direct: false,
     };
     if recipe.folder.exists() {
         std::fs::remove_dir_all(&recipe.folder)?;
@@ -116,7 +118,7 @@ async fn play(
         let rng = Rng::of(options.seed, &format!("client {number}"));
         clients.spawn(client::run(Arc::clone(&shared), number, rng));
     }
-    let nemesis = Nemesis::start(world, options.seed, &recorder);
+    let nemesis = Nemesis::start(world, &Lane::ALL, options.seed, &recorder);
     until_calm(&nemesis, &shared, clock, watch).await;
     watch.say("no more faults: everybody is started again");
     let faults = nemesis.stop().await?;

@@ -93,20 +93,40 @@ const PLANTED: &[Planted] = &[
 
 pub(crate) fn command(root: &Path, options: &[&str], out: &mut dyn Write) -> Result<(), Failure> {
     let options = Options::parse(options)?;
-    let bench = Bench::prepare(root, options.planted, out)?;
+    let bench = Bench::prepare(root, options.what == What::Planted, out)?;
     out.flush()?;
-    if options.planted { bench.run_planted(out) } else { bench.run(&options) }
+    match options.what {
+        What::Run => bench.run(&options),
+        What::Planted => bench.run_planted(out),
+        What::Sdk => bench.run_clients(root, &options, out),
+    }
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Options {
     seed: Option<u64>,
-    planted: bool,
+    what: What,
     /// For the program, as they are.
     rest: Vec<String>,
 }
 
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum What {
+    /// Everything breaks, and every promise is checked.
+    #[default]
+    Run,
+    /// The same with bugs in it.
+    Planted,
+    /// Clients of others' SDKs at work while gateways are restarted.
+    Sdk,
+}
+
 impl Options {
+    /// The one that was asked for, or any.
+    fn seed(&self) -> u64 {
+        self.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish() % SEEDS)
+    }
+
     fn parse(options: &[&str]) -> Result<Self, Failure> {
         let mut parsed = Self::default();
         let mut rest = options;
@@ -119,7 +139,11 @@ impl Options {
                     rest
                 }
                 ["--planted", rest @ ..] => {
-                    parsed.planted = true;
+                    parsed.what = What::Planted;
+                    rest
+                }
+                ["--sdk", rest @ ..] => {
+                    parsed.what = What::Sdk;
                     rest
                 }
                 ["--short", rest @ ..] => {
@@ -138,6 +162,11 @@ impl Options {
             };
         }
     }
+}
+
+/// Runs a program that says itself what it found.
+fn judged(command: &mut Command) -> Result<(), Failure> {
+    if command.status()?.success() { Ok(()) } else { Err(Failure::Reported) }
 }
 
 struct Bench {
@@ -169,17 +198,31 @@ impl Bench {
         Ok(Self { folder, chaos: programs.join(PROGRAM), gateway })
     }
 
-    fn command(&self, seed: u64, folder: &str) -> Command {
+    fn command(&self, verb: &str, seed: u64, folder: &str) -> Command {
         let mut command = Command::new(&self.chaos);
-        command.arg("run").arg("--gateway").arg(&self.gateway);
+        command.arg(verb).arg("--gateway").arg(&self.gateway);
         command.arg("--folder").arg(self.folder.join(folder)).args(["--seed", &seed.to_string()]);
         command
     }
 
     fn run(&self, options: &Options) -> Result<(), Failure> {
-        let seed = options.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish() % SEEDS);
-        let status = self.command(seed, &format!("seed-{seed}")).args(&options.rest).status()?;
-        if status.success() { Ok(()) } else { Err(Failure::Reported) }
+        let seed = options.seed();
+        judged(self.command("run", seed, &format!("seed-{seed}")).args(&options.rest))
+    }
+
+    fn run_clients(&self, root: &Path, options: &Options, out: &mut dyn Write) -> Result<(), Failure> {
+        let (clients, log) = (root.join("interop/clients"), self.folder.join("clients.log"));
+        let (python, node) = (self.folder.join("python"), self.folder.join("typescript"));
+        prepare::python(&clients.join("python"), &python, &log, out)?;
+        prepare::node(&clients.join("typescript"), &node, &log, out)?;
+        out.flush()?;
+        let seed = options.seed();
+        let mut command = self.command("soak", seed, &format!("sdk-{seed}"));
+        let interpreter = prepare::venv_python(&python);
+        command
+            .args(["--client", &format!("{} {}", interpreter.display(), python.join("soak.py").display())]);
+        command.args(["--client", &format!("node {}", node.join("soak.mjs").display())]);
+        judged(command.args(&options.rest))
     }
 
     /// Every bug has to be found, and by who was made for it.
@@ -210,7 +253,7 @@ impl Bench {
     /// The promises that were found broken.
     fn catch(&self, planted: &Planted, seed: u64) -> Result<Vec<String>, Failure> {
         let variable = format!("STEADFAST_PLANTED={}", planted.name);
-        let mut command = self.command(seed, &format!("planted-{}", planted.name));
+        let mut command = self.command("run", seed, &format!("planted-{}", planted.name));
         command.args(["--json", "--variable", &variable, "--calls", &planted.calls.to_string()]);
         command.args(PLANTED_RUN).stderr(Stdio::null());
         let report: Value = serde_json::from_slice(&command.output()?.stdout)
@@ -231,7 +274,8 @@ mod tests {
             Options::parse(&["--seed", "7", "--short", "--store", "redis-cluster", "--json"]).unwrap();
         assert_eq!(parsed.seed, Some(7));
         assert_eq!(parsed.rest, ["--calls", "2000", "--seconds", "40", "--store", "redis-cluster", "--json"]);
-        assert!(Options::parse(&["--planted"]).unwrap().planted);
+        assert_eq!(Options::parse(&["--planted"]).unwrap().what, What::Planted);
+        assert_eq!(Options::parse(&["--sdk", "--seconds", "60"]).unwrap().what, What::Sdk);
         for wrong in [&["--seed", "x"][..], &["--fast"], &["--calls"]] {
             assert!(matches!(Options::parse(wrong), Err(Failure::Usage(_))), "{wrong:?}");
         }

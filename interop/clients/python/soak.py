@@ -1,0 +1,71 @@
+"""Mixed calls for a while, through whatever comes. Arguments: the endpoint's URL, the seconds.
+
+Ends with 0 if every call had its answer or, if it may not be made twice, an explicit error."""
+
+import json
+import logging
+import sys
+from collections import Counter
+from datetime import timedelta
+
+import anyio
+from mcp import ClientSession, McpError, types
+from mcp.client.streamable_http import streamable_http_client
+
+URL, SECONDS = sys.argv[1], float(sys.argv[2])
+SESSIONS, WORKERS = 2, 4
+TOOLS = [("echo", 0), ("slow", 300), ("look", 300), ("progress", 500), ("ask", 200), ("counter", 0)]
+SAFE = {"look"}
+
+seen: Counter[str] = Counter()
+wrong: list[str] = []
+
+
+async def reply(_context: object, _params: types.ElicitRequestParams) -> types.ElicitResult:
+    return types.ElicitResult(action="accept", content={"answer": "yes"})
+
+
+async def work(session: ClientSession, name: str, end: float) -> None:
+    number = 0
+    while anyio.current_time() < end:
+        tool, ms = TOOLS[number % len(TOOLS)]
+        call, number = f"{name}.{number}", number + 1
+        try:
+            result = await session.call_tool(tool, {"call": call, "ms": ms}, timedelta(seconds=40))
+            text = result.content[0].text
+            if f"[{call}]" in text or call in text:
+                seen["answers"] += 1
+            else:
+                wrong.append(f"{tool} {call} got {text!r}")
+        except McpError as error:
+            reason = (error.error.data or {}).get("reason") if isinstance(error.error.data, dict) else None
+            if reason == "outcome_unknown" and tool not in SAFE:
+                seen["explicit errors"] += 1
+            else:
+                wrong.append(f"{tool} {call}: {error.error.code} {error.error.message} {error.error.data}")
+        except Exception as error:  # whatever it is, it is not an explicit error
+            wrong.append(f"{tool} {call}: {type(error).__name__}: {error}")
+
+
+async def live(name: str, end: float) -> None:
+    async with (
+        streamable_http_client(URL) as (read, write, _),
+        ClientSession(read, write, elicitation_callback=reply) as session,
+    ):
+        await session.initialize()
+        async with anyio.create_task_group() as workers:
+            for worker in range(WORKERS):
+                workers.start_soon(work, session, f"py{name}.{worker}", end)
+
+
+async def main() -> int:
+    logging.disable(logging.CRITICAL)
+    end = anyio.current_time() + SECONDS
+    async with anyio.create_task_group() as sessions:
+        for session in range(SESSIONS):
+            sessions.start_soon(live, str(session), end)
+    print(json.dumps({"client": "Python", **seen, "other": len(wrong), "first": wrong[:5]}), flush=True)
+    return 1 if wrong else 0
+
+
+sys.exit(anyio.run(main))

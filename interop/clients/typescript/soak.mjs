@@ -1,0 +1,45 @@
+// Mixed calls for a while, through whatever comes. Arguments: the endpoint's URL, the seconds.
+// Ends with 0 if every call had its answer or, if it may not be made twice, an explicit error.
+import { Client } from '@modelcontextprotocol/sdk/client/index.js';
+import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
+import { ElicitRequestSchema } from '@modelcontextprotocol/sdk/types.js';
+
+const [url, seconds] = process.argv.slice(2);
+const SESSIONS = 2, WORKERS = 4;
+const TOOLS = [['echo', 0], ['slow', 300], ['look', 300], ['progress', 500], ['ask', 200], ['counter', 0]];
+const SAFE = new Set(['look']);
+const end = Date.now() + Number(seconds) * 1000;
+const seen = { answers: 0, 'explicit errors': 0 };
+const wrong = [];
+
+const work = async (client, name) => {
+  for (let number = 0; Date.now() < end; number++) {
+    const [tool, ms] = TOOLS[number % TOOLS.length];
+    const call = `${name}.${number}`;
+    try {
+      const result = await client.callTool({ name: tool, arguments: { call, ms } }, undefined, { timeout: 40_000 });
+      const text = result.content[0].text;
+      if (text.includes(call)) seen.answers++;
+      else wrong.push(`${tool} ${call} got ${text}`);
+    } catch (error) {
+      if (error.data?.reason === 'outcome_unknown' && !SAFE.has(tool)) seen['explicit errors']++;
+      else wrong.push(`${tool} ${call}: ${error.code ?? ''} ${error.message} ${JSON.stringify(error.data ?? null)}`);
+    }
+  }
+};
+
+const live = async name => {
+  const reconnectionOptions = { initialReconnectionDelay: 200, maxReconnectionDelay: 2000, reconnectionDelayGrowFactor: 1.5, maxRetries: 20 };
+  const transport = new StreamableHTTPClientTransport(new URL(url), { reconnectionOptions });
+  const client = new Client({ name: 'steadfast-soak', version: '1' }, { capabilities: { elicitation: {} } });
+  client.setRequestHandler(ElicitRequestSchema, () => ({ action: 'accept', content: { answer: 'yes' } }));
+  // What it says of connections that it opens anew is no error of a call.
+  client.onerror = () => {};
+  await client.connect(transport);
+  await Promise.all([...Array(WORKERS).keys()].map(worker => work(client, `ts${name}.${worker}`)));
+  await client.close();
+};
+
+await Promise.all([...Array(SESSIONS).keys()].map(live));
+console.log(JSON.stringify({ client: 'TypeScript', ...seen, other: wrong.length, first: wrong.slice(0, 5) }));
+process.exit(wrong.length ? 1 : 0);
