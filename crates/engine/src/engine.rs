@@ -365,7 +365,7 @@ impl Engine {
     }
 
     /// Whether other processes may work on the same sessions.
-    pub(crate) fn shares_its_store(&self) -> bool {
+    pub fn shares_its_store(&self) -> bool {
         self.store.poll_interval().is_some()
     }
 

@@ -68,6 +68,9 @@ struct Served<'a> {
     stage: watch::Sender<Stage>,
 }
 
+/// After the notice idle connections are ended. A request that comes just then is still served.
+const LAST_WORDS: Duration = Duration::from_millis(50);
+
 /// How far the end has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
@@ -167,7 +170,7 @@ impl<'a> Served<'a> {
         self.gateway.take_leave();
         self.stage.send_replace(Stage::Closed);
         // Whoever keeps a connection may be about to use it: that request is served, and its answer ends the connection.
-        let notice = self.plan.listener.notice;
+        let notice = self.plan.listener.notice + LAST_WORDS;
         if let Ok(outcome) = tokio::time::timeout(notice, all_end(&mut self.serving)).await {
             outcome?;
         }

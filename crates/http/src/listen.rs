@@ -72,8 +72,9 @@ where
     serve_behind(Plain, listener, service, limits, stop, std::future::ready(())).await
 }
 
-/// The same behind a door, such as TLS, and in two steps: once `closed` is done nothing is accepted any more, and once `stop`
-/// is done, too, connections are ended. Returns early if none is left.
+/// The same behind a door, such as TLS, and in steps: once `closed` is done nothing is accepted any more; after the notice time
+/// each connection ends when nothing is under way on it; and once `stop` is done, too, after the farewell time. Returns
+/// early if none is left.
 pub async fn serve_behind<D, S, B>(
     door: D,
     listener: TcpListener,
@@ -95,7 +96,7 @@ where
     let connections = GracefulShutdown::new();
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(limits.header_timeout);
-    let mut closed = std::pin::pin!(closed);
+    let (mut closed, mut stop) = (std::pin::pin!(closed), std::pin::pin!(stop));
     loop {
         let next = async {
             // A semaphore that is never closed always gives a permit in the end.
@@ -126,12 +127,20 @@ where
     }
     drop(listener);
     let all = u32::try_from(limits.connections).unwrap_or(u32::MAX);
-    tokio::select! {
+    let is_stopped = tokio::select! {
         // Whoever has all places knows that nobody else has one.
         _ = places.acquire_many(all) => return Ok(()),
-        () = stop => {}
+        () = &mut stop => true,
+        () = tokio::time::sleep(limits.notice) => false,
+    };
+    let mut ending = std::pin::pin!(connections.shutdown());
+    if !is_stopped {
+        tokio::select! {
+            () = &mut ending => return Ok(()),
+            () = &mut stop => {}
+        }
     }
-    let _ = tokio::time::timeout(limits.farewell, connections.shutdown()).await;
+    let _ = tokio::time::timeout(limits.farewell, ending).await;
     Ok(())
 }
 

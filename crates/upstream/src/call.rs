@@ -47,6 +47,7 @@ pub(crate) async fn call(
     };
     let lane = turn.lane;
     drop(turn);
+    learn_the_tools(link, lane, call, &request);
     note(link, lane, call, &request, &answer).await;
     Ok(answer)
 }
@@ -119,20 +120,43 @@ fn is_about_the_server(error: &Error) -> bool {
 
 /// Whether the call may be made twice, by the server's own word.
 async fn is_safe(link: &Link, seat: &Seat, request: &Request<'_>) -> bool {
+    let known = || link.shared.is_safe(request.method, request.params);
+    ask_for_tools(&link.shared, seat, || known().is_some()).await;
+    known() == Some(true)
+}
+
+/// Has the server name its tools, until enough is known.
+async fn ask_for_tools(shared: &Shared, seat: &Seat, is_enough: impl Fn() -> bool) {
     let mut cursor: Option<String> = None;
-    for _ in 0..link.shared.config.limits.pages {
-        if let Some(safe) = link.shared.is_safe(request.method, request.params) {
-            return safe;
+    for _ in 0..shared.config.limits.pages {
+        if is_enough() {
+            return;
         }
         let params = cursor.as_ref().map(|cursor| format!(r#"{{"cursor":{}}}"#, json_string(cursor)));
-        let Ok(list) = seat.client.call("tools/list", params.as_deref()) else { return false };
-        let Ok(Answer::Result(list)) = list.answer().await else { return false };
-        cursor = link.shared.tools.learn(&list).next;
+        let Ok(list) = seat.client.call("tools/list", params.as_deref()) else { return };
+        let Ok(Answer::Result(list)) = list.answer().await else { return };
+        cursor = shared.tools.learn(&list).next;
         if cursor.is_none() {
-            break;
+            return;
         }
     }
-    link.shared.is_safe(request.method, request.params) == Some(true)
+}
+
+/// If another process may have to make calls again that this one leaves behind, it has to be known beforehand which of them may
+/// be, and not every client asks for the list.
+fn learn_the_tools(link: &Link, lane: usize, call: &CallHandle, request: &Request<'_>) {
+    let shared = &link.shared;
+    if request.method != "tools/call"
+        || shared.is_safe(request.method, request.params).is_some()
+        || !call.session().engine().shares_its_store()
+        || !shared.tools.is_to_be_asked()
+    {
+        return;
+    }
+    if let Some(seat) = link.lanes[lane].seat() {
+        let shared = Arc::clone(shared);
+        tokio::spawn(async move { ask_for_tools(&shared, &seat, || false).await });
+    }
 }
 
 async fn attempt(

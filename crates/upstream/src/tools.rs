@@ -1,6 +1,7 @@
 //! What may be done once more when nobody knows whether it was done.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Deserialize;
@@ -10,6 +11,8 @@ use serde::Deserialize;
 pub(crate) struct Tools {
     known: Mutex<HashMap<String, bool>>,
     limit: usize,
+    /// The server was asked without need, so that it is known when it is needed.
+    was_asked: AtomicBool,
 }
 
 /// One page of `tools/list`.
@@ -19,7 +22,12 @@ pub(crate) struct Page {
 
 impl Tools {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { known: Mutex::default(), limit }
+        Self { known: Mutex::default(), limit, was_asked: AtomicBool::new(false) }
+    }
+
+    /// Whether nobody has asked the server yet since its list has changed. Whoever hears that has to.
+    pub(crate) fn is_to_be_asked(&self) -> bool {
+        !self.was_asked.swap(true, Ordering::Relaxed)
     }
 
     /// Whether calling the tool twice does no more than calling it once. `None`: nobody has heard of it.
@@ -64,6 +72,7 @@ impl Tools {
     /// The list has changed.
     pub(crate) fn forget(&self) {
         self.known().clear();
+        self.was_asked.store(false, Ordering::Relaxed);
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<String, bool>> {

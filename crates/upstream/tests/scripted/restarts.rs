@@ -164,6 +164,8 @@ async fn a_session_that_was_healed_here_is_taken_over_there() {
     let there = here.beside().await;
     let session = Session::open(&here).await;
     assert_eq!(call(&session.via(&there), 1, "t").await["result"], json!({}));
+    // It wants to know which tools may be called again; nothing else is under way after that.
+    forgetful.server.until("a list", |log| log.iter().any(|r| r.method() == "tools/list")).await;
     forgetful.forget();
     assert_eq!(call(&session.via(&here), 2, "t").await["result"], json!({}));
     assert_eq!(call(&session.via(&there), 3, "t").await["result"], json!({}));
@@ -184,6 +186,7 @@ async fn a_session_that_ended_here_is_over_there() {
     let session = Session::open(&there).await;
     assert_eq!(call(&session.via(&here), 1, "t").await["result"], json!({}));
     forgetful.server.until("its stream", |log| gets(log) == 1).await;
+    forgetful.server.until("a list", |log| log.iter().any(|r| r.method() == "tools/list")).await;
     forgetful.forget();
     assert_eq!(session.via(&here).delete().send().await.status, 204);
     forgetful.server.until("the other looks again", |log| gets(log) == 2).await;
