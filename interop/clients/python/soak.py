@@ -17,6 +17,8 @@ URL, SECONDS = sys.argv[1], float(sys.argv[2])
 SESSIONS, WORKERS = 2, 4
 TOOLS = [("echo", 0), ("slow", 300), ("look", 300), ("progress", 500), ("ask", 200), ("counter", 0)]
 SAFE = {"look"}
+# What this SDK says of calls whose session it has ended.
+CLOSED = -32000
 
 seen: Counter[str] = Counter()
 wrong: list[str] = []
@@ -38,7 +40,12 @@ async def work(client: ClientSession, name: str, end: float) -> None:
                 seen["answers"] += 1
             else:
                 wrong.append(f"{tool} {call} got {text!r}")
+        except anyio.ClosedResourceError:
+            return
         except McpError as error:
+            if error.error.code == CLOSED:
+                seen["lost with the SDK's session"] += 1
+                return
             reason = (error.error.data or {}).get("reason") if isinstance(error.error.data, dict) else None
             if reason == "outcome_unknown" and tool not in SAFE:
                 seen["explicit errors"] += 1
