@@ -52,7 +52,7 @@ pub(crate) struct Serve {
 
     /// Where sessions are kept: `memory:`, `sqlite:PATH`, `redis://HOST` or `postgres://HOST/DATABASE` [default: a file in your data folder]
     #[arg(long, value_name = "URL")]
-    pub(crate) store: Option<StoreUrl>,
+    pub(crate) store: Option<StoreAddress>,
 
     /// What an acknowledged step survives [default: process]
     #[arg(long, value_enum)]
@@ -95,6 +95,24 @@ pub(crate) struct Serve {
     pub(crate) allow_origins: Vec<String>,
 }
 
+/// An address that was found to be good, as it was written: printed, a [`StoreUrl`] keeps its secrets to itself.
+#[derive(Clone)]
+pub(crate) struct StoreAddress(String);
+
+impl std::str::FromStr for StoreAddress {
+    type Err = <StoreUrl as std::str::FromStr>::Err;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse::<StoreUrl>().map(|_| Self(text.to_owned()))
+    }
+}
+
+impl std::fmt::Debug for StoreAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("StoreAddress")
+    }
+}
+
 impl Serve {
     /// The flags as what they are: keys that go before those of the file. Fails if a command cannot be split.
     pub(crate) fn overrides(&self) -> Result<Vec<Override>, UnbalancedQuotes> {
@@ -103,7 +121,7 @@ impl Serve {
             over.extend(value.map(|value| Override::new(flag, path, value)));
         };
         set("--listen", &["listen"], self.listen.map(|address| address.to_string()));
-        set("--store", &["store"], self.store.as_ref().map(ToString::to_string));
+        set("--store", &["store"], self.store.as_ref().map(|store| store.0.clone()));
         set("--durability", &["durability"], self.durability.as_ref().map(name));
         set("--drain", &["drain"], self.drain.map(|drain| format!("{}ms", drain.0)));
         set("--admin", &["admin", "listen"], self.admin.map(|address| address.to_string()));
@@ -197,6 +215,15 @@ fn seconds(text: &str) -> Result<Milliseconds, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_of_a_store_is_passed_on_with_its_secrets_and_not_printed() {
+        let text = "redis://me:secret@host:1";
+        let address: StoreAddress = text.parse().expect("an address");
+        assert_eq!(address.0, text);
+        assert!(!format!("{address:?}").contains("secret"));
+        assert!("nowhere://me:secret@host".parse::<StoreAddress>().is_err());
+    }
 
     #[test]
     fn commands_are_split_as_in_a_shell() {
