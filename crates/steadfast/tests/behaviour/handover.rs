@@ -1,9 +1,14 @@
 //! Calls of a node that is gone: those that may be done again are done by another one, once; the others get their error.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use steadfast::store::testing::{Fault, FaultyStore, Gate};
+use steadfast_session::{Command, Rules};
+
+use super::store_faults::strike;
 use crate::support::session::said;
-use crate::support::{Backing, Host, Request, Session, Stream, Value, json, within};
+use crate::support::{Backing, Builder, Host, Request, Session, Stream, Value, json, within};
 
 crate::on_shared_stores!(
     a_safe_call_is_answered_by_another_node,
@@ -226,6 +231,37 @@ async fn a_node_that_wakes_up_after_its_burial_has_no_say() {
     // Nor to a standalone stream. And it works on.
     session.call("y", "notify_later", json!({"uri": "test:alive"})).await;
     assert_eq!(listener.message().await["params"]["uri"], "test:alive");
+}
+
+/// A node does not know yet whether a call has begun when it is stopped, for so long that it is taken for dead.
+#[tokio::test]
+async fn whoever_wakes_up_with_a_begin_in_doubt_reads_what_the_heir_answers() {
+    let place = Backing::Sqlite.place();
+    let store = Arc::new(FaultyStore::over(place.open(Rules::default())));
+    let faults = store.faults.clone();
+    let configure = move |builder: Builder| builder.custom_store(Arc::clone(&store) as _).repeat_safe_calls();
+    let host = Host::start_on(place.clone(), configure).await;
+    let signs = host.signs_of_life();
+    let other = Host::start_on(place, |builder| builder.repeat_safe_calls()).await;
+    let session = Session::open(&host).await;
+    let wakes_up = Gate::new();
+    let in_doubt = [Fault::AfterCommit, Fault::HoldBefore(wakes_up.clone())];
+    strike(&faults, |command| matches!(command, Command::Begin(_)), &in_doubt);
+    let call = session.tool("x", "look", json!({"steps": ["gate:a"], "text": "seen"}));
+    let messages = tokio::spawn(async move { call.stream().await.messages().await });
+    let asks_again = async {
+        while faults.struck() < 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    within("the second begin", asks_again).await;
+    signs.iter().for_each(|file| std::fs::remove_file(file).unwrap());
+    inherited(&other, 1).await;
+    wakes_up.open();
+    other.gates.open("a");
+    let messages = within("the answer", messages).await.unwrap();
+    assert_eq!(messages.iter().map(said).collect::<Vec<_>>(), ["seen"]);
+    assert_eq!(host.gates.count("a"), 0, "it is run by the heir alone");
 }
 
 #[tokio::test]
