@@ -125,21 +125,27 @@ async fn is_safe(link: &Link, seat: &Seat, request: &Request<'_>) -> bool {
     known() == Some(true)
 }
 
-/// Has the server name its tools, until enough is known.
-async fn ask_for_tools(shared: &Shared, seat: &Seat, is_enough: impl Fn() -> bool) {
+/// Has the server name its tools, until enough is known. Gives whether it did.
+async fn ask_for_tools(shared: &Shared, seat: &Seat, is_enough: impl Fn() -> bool) -> bool {
     let mut cursor: Option<String> = None;
     for _ in 0..shared.config.limits.pages {
         if is_enough() {
-            return;
+            return true;
         }
         let params = cursor.as_ref().map(|cursor| format!(r#"{{"cursor":{}}}"#, json_string(cursor)));
-        let Ok(list) = seat.client.call("tools/list", params.as_deref()) else { return };
-        let Ok(Answer::Result(list)) = list.answer().await else { return };
-        cursor = shared.tools.learn(&list).next;
+        let Ok(list) = seat.client.call("tools/list", params.as_deref()) else { return false };
+        let answer = match list.answer().await {
+            Ok(Answer::Result(list)) => list,
+            // It has no tools to name.
+            Ok(Answer::Error(_)) => return true,
+            Err(_) => return false,
+        };
+        cursor = shared.tools.learn(&answer).next;
         if cursor.is_none() {
-            return;
+            break;
         }
     }
+    true
 }
 
 /// If another process may have to make calls again that this one leaves behind, it has to be known beforehand which of them may
@@ -155,7 +161,11 @@ fn learn_the_tools(link: &Link, lane: usize, call: &CallHandle, request: &Reques
     }
     if let Some(seat) = link.lanes[lane].seat() {
         let shared = Arc::clone(shared);
-        tokio::spawn(async move { ask_for_tools(&shared, &seat, || false).await });
+        tokio::spawn(async move {
+            if !ask_for_tools(&shared, &seat, || false).await {
+                shared.tools.was_not_told();
+            }
+        });
     }
 }
 

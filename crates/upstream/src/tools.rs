@@ -30,6 +30,11 @@ impl Tools {
         !self.was_asked.swap(true, Ordering::Relaxed)
     }
 
+    /// It did not answer: somebody else may ask.
+    pub(crate) fn was_not_told(&self) {
+        self.was_asked.store(false, Ordering::Relaxed);
+    }
+
     /// Whether calling the tool twice does no more than calling it once. `None`: nobody has heard of it.
     pub(crate) fn is_safe(&self, name: &str) -> Option<bool> {
         self.known().get(name).copied()
@@ -72,7 +77,7 @@ impl Tools {
     /// The list has changed.
     pub(crate) fn forget(&self) {
         self.known().clear();
-        self.was_asked.store(false, Ordering::Relaxed);
+        self.was_not_told();
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<String, bool>> {
