@@ -18,7 +18,7 @@ use backing::Redis;
 use link::Link;
 
 /// How Redis is used.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct RedisOptions {
     /// `redis://` or, with TLS, `rediss://`, with the user's name and password if there are any. A cluster needs one of its
     /// nodes, and may name several.
@@ -91,6 +91,14 @@ impl RedisOptions {
     }
 }
 
+/// Without addresses, which may hold a password.
+impl std::fmt::Debug for RedisOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut text = f.debug_struct("RedisOptions");
+        text.field("cluster", &self.cluster).field("prefix", &self.prefix).finish_non_exhaustive()
+    }
+}
+
 /// Braces would tell a cluster to keep together what does not belong together.
 fn is_prefix(name: &str) -> bool {
     !name.is_empty() && !name.contains(['{', '}'])
@@ -136,6 +144,12 @@ mod tests {
     /// The addresses, whether it is a cluster, and the prefix.
     fn parsed(text: &str) -> Option<(Vec<String>, bool, String)> {
         RedisOptions::parse(text).map(|options| (options.urls, options.cluster, options.prefix))
+    }
+
+    #[test]
+    fn a_password_is_not_printed() {
+        let options = RedisOptions::parse("redis://me:secret@host").expect("an address");
+        assert!(!format!("{options:?}").contains("secret"));
     }
 
     #[test]
