@@ -77,16 +77,9 @@ impl Running {
         &self.url
     }
 
-    /// Its address and port.
-    pub(super) fn authority(&self) -> &str {
-        let rest = self.url.split_once("://").map_or(&*self.url, |(_, rest)| rest);
-        let authority = rest.split('/').next().unwrap_or_default();
-        authority.rsplit_once('@').map_or(authority, |(_, address)| address)
-    }
-
     /// A server that becomes another program announces its address before it listens there.
     fn wait_until_it_accepts(&self) -> Result<(), Error> {
-        let authority = self.authority();
+        let authority = self.url.trim_start_matches("http://").split('/').next().unwrap_or_default();
         let mut patience = 3000;
         while let Err(error) = TcpStream::connect(authority) {
             if patience == 0 {

@@ -1,7 +1,6 @@
 //! The servers that are measured. Each prints its address as its first line and runs until it is killed.
 
 mod accept;
-pub(crate) mod database;
 mod fast;
 mod fill;
 pub(crate) mod nginx;
@@ -52,8 +51,6 @@ pub(crate) enum Target {
     /// Something that stands before an upstream.
     #[command(subcommand)]
     Proxy(proxy::Proxy),
-    /// A database that gateways share.
-    Database { database: database::Database },
     /// nginx answering every request with one constant: what the cores allow at most.
     Nginx,
 }
@@ -98,7 +95,6 @@ pub(crate) fn run(target: Target) -> Result<(), Error> {
             on_runtime(&common, async |listener| fast::serve(listener).await)
         }
         Target::Proxy(proxy) => proxy::exec(&proxy),
-        Target::Database { database } => database.exec(),
         Target::Nginx => nginx::exec(),
     }
 }
@@ -120,11 +116,7 @@ fn announce(address: std::net::SocketAddr) -> std::io::Result<()> {
 }
 
 fn announce_at(address: std::net::SocketAddr, path: &str) -> std::io::Result<()> {
-    say(&format!("http://{address}{path}"))
-}
-
-fn say(url: &str) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "listening on {url}")?;
+    writeln!(stdout, "listening on http://{address}{path}")?;
     stdout.flush()
 }

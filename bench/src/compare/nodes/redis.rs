@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, TcpStream};
 
 use serde_json::json;
+use steadfast_store::testing::server::RedisServer;
 
 use super::{IDLE_BYTES, Nodes, ROUND_TRIPS, fill, met};
 use crate::Error;
-use crate::compare::peer::{Peer, Running};
+use crate::compare::peer::Peer;
 use crate::load::{self, Plan};
 
 #[derive(Debug)]
@@ -21,8 +22,8 @@ pub(super) struct Cost {
 }
 
 /// Measures one after the other, on a gateway that nobody else uses.
-pub(super) fn cost(gateway: &Peer, server: &Running, options: &Nodes) -> Result<Cost, Error> {
-    let mut link = Link::open(server.authority())?;
+pub(super) fn cost(gateway: &Peer, server: &RedisServer, options: &Nodes) -> Result<Cost, Error> {
+    let mut link = Link::open(server.port())?;
     let running = gateway.start()?;
     let plan = |requests| Plan {
         url: running.url().to_owned(),
@@ -103,8 +104,8 @@ fn commands(info: &str) -> BTreeMap<String, u64> {
 struct Link(BufReader<TcpStream>);
 
 impl Link {
-    fn open(address: &str) -> Result<Self, Error> {
-        Ok(Self(BufReader::new(TcpStream::connect(address)?)))
+    fn open(port: u16) -> Result<Self, Error> {
+        Ok(Self(BufReader::new(TcpStream::connect((Ipv4Addr::LOCALHOST, port))?)))
     }
 
     fn ask(&mut self, question: &str) -> Result<String, Error> {
