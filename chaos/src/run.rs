@@ -1,7 +1,7 @@
 //! A run, from the first process to the verdict.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,7 +21,7 @@ use crate::report::Report;
 use crate::rng::Rng;
 use crate::tickets::Tickets;
 use crate::watch::Watch;
-use crate::world::{Recipe, World, store};
+use crate::world::{Recipe, Setting, World};
 
 /// A dead gateway is noticed after five seconds; a server that cannot be reached is waited for during ten.
 const BOUNDS: Bounds = Bounds { liveness: 25_000, ending: 8_000 };
@@ -30,15 +30,8 @@ const CALM_PERCENT: u64 = 10;
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
-    /// The program `steadfast` to be tested
-    #[arg(long)]
-    gateway: PathBuf,
-    /// Where processes run and write; the history stays there if something was found
-    #[arg(long)]
-    folder: PathBuf,
-    /// The plan of faults, and what clients do
-    #[arg(long)]
-    seed: u64,
+    #[command(flatten)]
+    setting: Setting,
     #[arg(long, default_value_t = 50_000)]
     calls: u64,
     /// How long these take, if nobody is slower
@@ -46,8 +39,6 @@ pub(crate) struct Options {
     seconds: u64,
     #[arg(long, default_value_t = 20)]
     clients: usize,
-    #[arg(long, value_enum, default_value = "redis")]
-    store: store::Kind,
     /// A variable for gateways, as NAME=VALUE
     #[arg(long)]
     variable: Vec<String>,
@@ -63,26 +54,16 @@ pub(crate) async fn run(options: Options) -> Result<ExitCode, Failure> {
     let clock = Clock::start();
     let variable =
         |text: &String| text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let recipe = Recipe {
-        seed: options.seed,
-        store: options.store,
-        gateway: std::path::absolute(&options.gateway)?,
-        variables: options.variable.iter().filter_map(variable).collect(),
-        folder: std::path::absolute(&options.folder)?,
-        direct: false,
-    };
-    if recipe.folder.exists() {
-        std::fs::remove_dir_all(&recipe.folder)?;
-    }
-    std::fs::create_dir_all(&recipe.folder)?;
+    let variables = options.variable.iter().filter_map(variable).collect();
+    let recipe = Recipe { variables, ..options.setting.recipe()? };
     let watch = Watch::new();
-    watch.say(&format!("seed {}: starting gateways, store and servers", options.seed));
+    watch.say(&format!("seed {}: starting gateways, store and servers", options.setting.seed));
     let world = Arc::new(World::start(&recipe, clock).await?);
     let (history, faults) = play(&options, &world, clock, &watch).await?;
     watch.end();
     drop(world);
     let kept = recipe.folder.join("history.jsonl");
-    let report = Report::new(options.seed, clock.now(), &history, faults, judge(&history, &BOUNDS));
+    let report = Report::new(options.setting.seed, clock.now(), &history, faults, judge(&history, &BOUNDS));
     if options.keep || !report.holds() {
         recorder::write(&history, &kept)?;
         report.print(options.json, Some(&kept))?;
@@ -115,10 +96,10 @@ async fn play(
     let shared = Arc::new(Shared { address, recorder: recorder.clone(), tickets, in_flight: 0.into() });
     let mut clients = JoinSet::new();
     for number in 0..options.clients {
-        let rng = Rng::of(options.seed, &format!("client {number}"));
+        let rng = Rng::of(options.setting.seed, &format!("client {number}"));
         clients.spawn(client::run(Arc::clone(&shared), number, rng));
     }
-    let nemesis = Nemesis::start(world, &Lane::ALL, options.seed, &recorder);
+    let nemesis = Nemesis::start(world, &Lane::ALL, options.setting.seed, &recorder);
     until_calm(&nemesis, &shared, clock, watch).await;
     watch.say("no more faults: everybody is started again");
     let faults = nemesis.stop().await?;

@@ -1,6 +1,5 @@
 //! Clients of others' making at work through the balancer while one gateway after the other is killed or restarted.
 
-use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,23 +12,15 @@ use crate::nemesis::Nemesis;
 use crate::plan::Lane;
 use crate::recorder::Recorder;
 use crate::watch::Watch;
-use crate::world::{Recipe, World, store};
+use crate::world::{Recipe, Setting, World};
 
 /// How long clients may take to end after their time is over.
 const LAST_CALLS: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
-    /// The program `steadfast` to be tested
-    #[arg(long)]
-    gateway: PathBuf,
-    /// Where processes run and write
-    #[arg(long)]
-    folder: PathBuf,
-    #[arg(long)]
-    seed: u64,
-    #[arg(long, value_enum, default_value = "redis")]
-    store: store::Kind,
+    #[command(flatten)]
+    setting: Setting,
     /// How long clients work
     #[arg(long, default_value_t = 600)]
     seconds: u64,
@@ -40,20 +31,10 @@ pub(crate) struct Options {
 
 pub(crate) async fn run(options: Options) -> Result<ExitCode, Failure> {
     let clock = Clock::start();
-    let recipe = Recipe {
-        seed: options.seed,
-        store: options.store,
-        gateway: std::path::absolute(&options.gateway)?,
-        variables: Vec::new(),
-        folder: std::path::absolute(&options.folder)?,
-        direct: true,
-    };
-    if recipe.folder.exists() {
-        std::fs::remove_dir_all(&recipe.folder)?;
-    }
-    std::fs::create_dir_all(&recipe.folder)?;
+    let seed = options.setting.seed;
+    let recipe = Recipe { direct: true, ..options.setting.recipe()? };
     let watch = Watch::new();
-    watch.say(&format!("seed {}: starting gateways, store and servers", options.seed));
+    watch.say(&format!("seed {seed}: starting gateways, store and servers"));
     let world = Arc::new(World::start(&recipe, clock).await?);
     let url = format!("http://{}/mcp", world.address());
     let mut clients = Vec::new();
@@ -61,7 +42,7 @@ pub(crate) async fn run(options: Options) -> Result<ExitCode, Failure> {
         let words = format!("exec {command} {url} {}", options.seconds);
         clients.push(Command::new("sh").args(["-c", &words]).spawn()?);
     }
-    let nemesis = Nemesis::start(&world, &[Lane::Restarts], options.seed, &Recorder::new(clock));
+    let nemesis = Nemesis::start(&world, &[Lane::Restarts], seed, &Recorder::new(clock));
     let end = options.seconds * 1000;
     while clock.now() < end && clients.iter_mut().any(is_running) {
         tokio::time::sleep(watch.interval()).await;

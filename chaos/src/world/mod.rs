@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 mod process;
 pub(crate) mod store;
 
+use clap::Args;
+
 use crate::clock::Clock;
 use crate::failure::Failure;
 use crate::plan::{Link, Parties};
@@ -46,6 +48,36 @@ pub(crate) struct World {
     front: tokio::sync::Mutex<Process>,
     links: BTreeMap<Link, Proxy>,
     folder: PathBuf,
+}
+
+/// What every run has to be told.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Setting {
+    /// The program `steadfast` to be tested
+    #[arg(long)]
+    gateway: PathBuf,
+    /// Where processes run and write; the history stays there if something was found
+    #[arg(long)]
+    folder: PathBuf,
+    /// The plan of faults, and what clients do
+    #[arg(long)]
+    pub(crate) seed: u64,
+    #[arg(long, value_enum, default_value = "redis")]
+    store: store::Kind,
+}
+
+impl Setting {
+    /// The recipe of a world in a folder of its own, which is empty.
+    pub(crate) fn recipe(&self) -> Result<Recipe, Failure> {
+        let folder = std::path::absolute(&self.folder)?;
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder)?;
+        }
+        std::fs::create_dir_all(&folder)?;
+        let (seed, store) = (self.seed, self.store);
+        let gateway = std::path::absolute(&self.gateway)?;
+        Ok(Recipe { seed, store, gateway, variables: Vec::new(), folder, direct: false })
+    }
 }
 
 impl World {
