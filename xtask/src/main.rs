@@ -33,8 +33,11 @@ cargo xtask COMMAND
                                     run clients of other SDKs against our servers, cutting connections
   interop --servers [--direct] [SERVER]...
                                     run servers of other SDKs directly and behind our gateway, and compare
-  chaos [--seed N] [--calls N] [--store redis|redis-cluster] [--short] [--json] [--keep]
+  chaos [--store redis|redis-cluster|postgres] [--seed N] [--calls N] [--seconds N] [--clients N]
+        [--short] [--json] [--keep]
                                     kill, freeze and cut off gateways, their store and servers; check every promise
+  chaos --sdk [--store STORE] [--seed N] [--seconds N]
+                                    kill and restart gateways while clients of other SDKs work
   chaos --planted                   do it with bugs that were planted, and see each of them caught
   conformance [RUN]...              run the official MCP conformance suite against our server and client
   help                              show this text

@@ -191,7 +191,8 @@ pub(crate) enum AuthFlag {
     None,
     /// The server decides: it gets each client's Authorization as it came
     Forward,
-    /// By access tokens, which are verified here. Which ones are good has to be said in a file: see --config
+    /// By access tokens, which are verified here. Which ones are good is said by the variables STEADFAST__DEFAULTS__JWT__ISSUER,
+    /// STEADFAST__DEFAULTS__JWT__KEYS and STEADFAST__DEFAULTS__JWT__RESOURCE, or by a file: see --config
     Jwt,
 }
 

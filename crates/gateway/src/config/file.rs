@@ -24,7 +24,7 @@ pub(crate) struct File {
     pub(crate) drain: Time,
     /// Which log lines are written: a level, or a filter such as `info,steadfast_http=debug`. `RUST_LOG` goes before it.
     pub(crate) log: String,
-    /// Serve HTTPS instead of HTTP. The files are read again when this file changes, and on SIGHUP.
+    /// Serve HTTPS instead of HTTP; to begin or end that needs a restart. The files are followed, too.
     pub(crate) tls: Option<Tls>,
     /// The listener for health checks and metrics.
     pub(crate) admin: Admin,
