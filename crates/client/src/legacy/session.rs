@@ -193,8 +193,9 @@ pub(crate) async fn initialize(link: &Link, offer: Revision, generation: u64) ->
     let Some(revision) = Revision::parse(&version).filter(|revision| !revision.is_modern()) else {
         return Err(Error::NoCommonRevision { offered: vec![version] });
     };
-    let id = headers.get(headers::SESSION_ID).cloned();
-    let session = Session { id, revision, generation, server };
+    // Copied: as parts of what the connection has read they would keep all of that in memory, for as long as the session lasts.
+    let id = headers.get(headers::SESSION_ID).and_then(|id| HeaderValue::from_bytes(id.as_bytes()).ok());
+    let session = Session { id, revision, generation, server: Bytes::copy_from_slice(&server) };
     let initialized = message::notification("notifications/initialized", None);
     let error = match link.control(session.headers(), initialized).await {
         Ok((_, Incoming::Refusal { status, body, challenge })) => {
