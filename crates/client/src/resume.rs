@@ -10,6 +10,13 @@ use crate::config::Backoff;
 /// The shortest wait, so that a server that says zero is not asked in a tight loop.
 const SHORTEST: Duration = Duration::from_millis(10);
 
+/// Connections in a row that may be hung up on without a word. A server that wants to be polled says so on each of them; one
+/// that does not know the stream any more may just end it, and would do so for ever.
+const MAX_HANG_UPS: u32 = 3;
+
+/// A connection that lasted for so long was held by somebody, even if nothing came but comments.
+const HELD: Duration = Duration::from_secs(1);
+
 /// The position in a stream that may span several connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Position {
@@ -19,10 +26,15 @@ pub(crate) struct Position {
     fruitless: u32,
     /// Attempts in a row that gave no connection.
     failures: u32,
+    /// Whether this connection has brought an event, be it without data.
+    has_spoken: bool,
+    /// Connections in a row that ended at once and without any event.
+    hang_ups: u32,
 }
 
 impl Position {
     pub(crate) fn note(&mut self, event: &Event) {
+        self.has_spoken = true;
         // An event without data only says that the server is there.
         if !event.data.is_empty() {
             self.fruitless = 0;
@@ -40,6 +52,19 @@ impl Position {
     pub(crate) fn connected(&mut self) {
         self.failures = 0;
         self.fruitless = self.fruitless.saturating_add(1);
+        self.has_spoken = false;
+    }
+
+    /// A connection has ended after this time. Gives whether that was more than being hung up on.
+    pub(crate) fn ended(&mut self, time: Duration) -> bool {
+        let was_there = self.has_spoken || time >= HELD;
+        self.hang_ups = if was_there { 0 } else { self.hang_ups.saturating_add(1) };
+        was_there
+    }
+
+    /// Whether the server has nothing more to say on this stream.
+    pub(crate) fn is_hung_up_on(&self) -> bool {
+        self.hang_ups >= MAX_HANG_UPS
     }
 
     /// A connection has ended. One that lasted longer than the wait that would follow was of use even if it was silent: there
@@ -155,6 +180,34 @@ mod tests {
         check(&[Connected, Connected, Connected, Lasted(399)], (None, 400));
         check(&[Connected, Connected, Connected, Lasted(400)], (None, 100));
         check(&[Connected, Lasted(400), Connected], (None, 200));
+    }
+
+    #[test]
+    fn hang_ups_in_a_row_end_it() {
+        let priming = Event { kind: Kind::Message, data: Bytes::new(), id: Some("a".into()), retry_ms: None };
+        let mut position = Position::default();
+        let mut end = |speaks: bool, time: Duration| {
+            position.connected();
+            if speaks {
+                position.note(&priming);
+            }
+            (position.ended(time), position.is_hung_up_on())
+        };
+        let brief = HELD / 2;
+        for _ in 0..2 * MAX_HANG_UPS {
+            assert_eq!(end(true, brief), (true, false), "a poll");
+            assert_eq!(end(false, HELD), (true, false), "comments alone, for a while");
+        }
+        // Either of them makes up for what was before.
+        for (speaks, time) in [(true, brief), (false, HELD)] {
+            for _ in 1..MAX_HANG_UPS {
+                assert_eq!(end(false, brief), (false, false));
+            }
+            assert_eq!(end(speaks, time), (true, false));
+        }
+        for no in 1..=MAX_HANG_UPS {
+            assert_eq!(end(false, brief), (false, no == MAX_HANG_UPS));
+        }
     }
 
     #[test]

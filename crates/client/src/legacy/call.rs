@@ -6,6 +6,7 @@ use http::StatusCode;
 use steadfast_wire::rpc::METHOD_NOT_FOUND;
 use steadfast_wire::sse::Kind;
 use steadfast_wire::{RequestId, headers};
+use tokio::time::Instant;
 
 use super::receive::receive;
 use super::{Session, Sessions};
@@ -88,6 +89,7 @@ impl Run<'_> {
         let mut position = Position::default();
         loop {
             position.connected();
+            let begun = Instant::now();
             let why = loop {
                 let event = match stream.next().await {
                     Ok(event) => event,
@@ -103,7 +105,12 @@ impl Run<'_> {
                     return Ok(answer);
                 }
             };
-            if why == Over::Ended && position.wants_to_be_polled() {
+            let was_there = position.ended(begun.elapsed());
+            if position.is_hung_up_on() {
+                let why = format!("{why}, and each time it is resumed it ends without a word");
+                return Err(Error::OutcomeUnknown { why });
+            }
+            if was_there && why == Over::Ended && position.wants_to_be_polled() {
                 self.job.listener.sent_away();
             }
             stream = Box::pin(self.resume(&mut position, why.to_string())).await?;

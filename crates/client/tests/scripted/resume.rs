@@ -140,6 +140,25 @@ fn http_reason(status: u16) -> String {
     .to_owned()
 }
 
+/// A server that has forgotten the stream of a call may answer for it with one that is empty, as rmcp does.
+#[tokio::test]
+async fn a_stream_that_is_always_empty_is_given_up() {
+    let primed = || Reply::stream().send("id: a\nretry: 1\ndata:\n\n");
+    let why = |end: &str| format!("{end}, and each time it is resumed it ends without a word");
+    check_unknown(primed(), vec![Reply::stream()], &why("the stream ended"), 3).await;
+    // A word in between is a poll, however short; a comment is no word.
+    let later = vec![Reply::stream(), Reply::stream(), primed(), Reply::stream().send(": hello\n\n")];
+    check_unknown(primed(), later, &why("the stream ended"), 6).await;
+    // That it fails in between, too, makes it no better.
+    let later = vec![Reply::stream(), Reply::status(503), Reply::stream()];
+    check_unknown(primed(), later, &why("the stream ended"), 4).await;
+    let server = breaking(primed(), vec![Reply::chunked()]).await;
+    let client = connect(config(&server), ()).await;
+    let error = call(&client, "t").await.expect_err("there is no answer");
+    assert!(matches!(error, Error::OutcomeUnknown { .. }), "broken, and not ended: {error}");
+    assert_eq!(seen(&server), ["a", "a", "a"]);
+}
+
 #[tokio::test]
 async fn a_call_that_is_polled_for_ever_ends_at_its_deadline() {
     let primed = Reply::stream().send("id: a\nretry: 1\ndata:\n\n");
