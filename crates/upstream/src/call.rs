@@ -1,6 +1,7 @@
 //! One call, from the client to the server and back: exactly one answer, whatever the server does.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use steadfast_client::{Answer, Boxed, CallOptions, Effect, Error, Listener, Notification, RequestId};
@@ -17,6 +18,10 @@ use crate::upstream::Shared;
 
 /// How often a call is sent before its client is told that the server comes and goes.
 const MAX_ATTEMPTS: usize = 4;
+
+/// How long the server may take to name its tools, if `timeouts.control` does not end sooner. A call may wait for it that has
+/// failed already, and it keeps its turn meanwhile.
+const NAMING: Duration = Duration::from_secs(10);
 
 /// What the client wants.
 struct Request<'a> {
@@ -125,8 +130,13 @@ async fn is_safe(link: &Link, seat: &Seat, request: &Request<'_>) -> bool {
     known() == Some(true)
 }
 
-/// Has the server name its tools, until enough is known. Gives whether it did.
+/// Has the server name its tools, until enough is known or it takes too long. Gives whether it did.
 async fn ask_for_tools(shared: &Shared, seat: &Seat, is_enough: impl Fn() -> bool) -> bool {
+    let patience = NAMING.min(shared.config.timeouts.control);
+    tokio::time::timeout(patience, page_by_page(shared, seat, is_enough)).await.unwrap_or(false)
+}
+
+async fn page_by_page(shared: &Shared, seat: &Seat, is_enough: impl Fn() -> bool) -> bool {
     let mut cursor: Option<String> = None;
     for _ in 0..shared.config.limits.pages {
         if is_enough() {
