@@ -21,6 +21,8 @@ const HELD: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Position {
     last_id: Option<String>,
+    /// How much data came with the last id.
+    last_bytes: usize,
     retry: Option<Duration>,
     /// Connections in a row that gave no message.
     fruitless: u32,
@@ -33,19 +35,26 @@ pub(crate) struct Position {
 }
 
 impl Position {
-    pub(crate) fn note(&mut self, event: &Event) {
+    /// Takes in an event. Gives whether it is new: some servers begin with the very event after which they are to go on. (The id
+    /// alone does not tell: rmcp's standalone stream gives its first message the id that its priming event had.)
+    #[must_use]
+    pub(crate) fn note(&mut self, event: &Event) -> bool {
+        let is_known = event.id.is_some() && event.id == self.last_id && event.data.len() == self.last_bytes;
+        let is_new = self.has_spoken || !is_known;
         self.has_spoken = true;
         // An event without data only says that the server is there.
-        if !event.data.is_empty() {
+        if is_new && !event.data.is_empty() {
             self.fruitless = 0;
         }
         if let Some(id) = &event.id {
             // An empty id takes back the one before.
             self.last_id = Some(id.clone()).filter(|id| !id.is_empty());
+            self.last_bytes = event.data.len();
         }
         if let Some(ms) = event.retry_ms {
             self.retry = Some(Duration::from_millis(ms));
         }
+        is_new
     }
 
     /// A connection was made; whether it is of use shows later.
@@ -121,6 +130,15 @@ mod tests {
 
     use super::*;
 
+    fn event(id: Option<&str>, data: &'static str) -> Event {
+        Event {
+            kind: Kind::Message,
+            data: Bytes::from_static(data.as_bytes()),
+            id: id.map(str::to_owned),
+            retry_ms: None,
+        }
+    }
+
     enum Step {
         /// One without data.
         Event(Option<&'static str>, Option<u64>),
@@ -138,18 +156,10 @@ mod tests {
         let mut position = Position::default();
         for step in steps {
             match step {
-                Step::Event(id, retry_ms) => position.note(&Event {
-                    kind: Kind::Message,
-                    data: Bytes::new(),
-                    id: id.map(str::to_owned),
-                    retry_ms: *retry_ms,
-                }),
-                Step::Message => position.note(&Event {
-                    kind: Kind::Message,
-                    data: Bytes::from_static(b"{}"),
-                    id: None,
-                    retry_ms: None,
-                }),
+                Step::Event(id, retry_ms) => {
+                    let _ = position.note(&Event { retry_ms: *retry_ms, ..event(*id, "") });
+                }
+                Step::Message => assert!(position.note(&event(None, "{}"))),
                 Step::Connected => position.connected(),
                 Step::Lasted(time) => position.lasted(ms(*time), &backoff),
                 Step::Failed => position.failed(),
@@ -183,13 +193,37 @@ mod tests {
     }
 
     #[test]
+    fn what_was_there_before_the_break_is_known() {
+        let mut position = Position::default();
+        position.connected();
+        assert!(position.note(&event(Some("0"), "")));
+        position.connected();
+        assert!(position.note(&event(Some("0"), "first")), "the same id, and it had no data");
+        position.connected();
+        assert!(!position.note(&event(Some("0"), "first")));
+        assert!(position.note(&event(Some("0"), "first")), "only the first event can be the one before");
+        assert!(position.note(&event(None, "other")));
+        position.connected();
+        assert!(position.note(&event(None, "other")), "without an id nobody can tell");
+        position.connected();
+        assert!(position.note(&event(Some("1"), "first")));
+        position.forget();
+        position.connected();
+        assert!(position.note(&event(Some("1"), "first")), "another stream");
+        // It is no more of use than silence.
+        position.connected();
+        position.connected();
+        assert!(!position.note(&event(Some("1"), "first")));
+        assert_eq!(position.fruitless, 2);
+    }
+
+    #[test]
     fn hang_ups_in_a_row_end_it() {
-        let priming = Event { kind: Kind::Message, data: Bytes::new(), id: Some("a".into()), retry_ms: None };
         let mut position = Position::default();
         let mut end = |speaks: bool, time: Duration| {
             position.connected();
             if speaks {
-                position.note(&priming);
+                let _ = position.note(&event(Some("a"), ""));
             }
             (position.ended(time), position.is_hung_up_on())
         };

@@ -96,8 +96,8 @@ impl Run<'_> {
                     Err(End::Over(why)) => break why,
                     Err(End::TooMuch(error)) => return Err(Error::BadAnswer(error.to_string())),
                 };
-                position.note(&event);
-                if event.kind != Kind::Message || event.data.is_empty() {
+                let is_new = position.note(&event);
+                if !is_new || event.kind != Kind::Message || event.data.is_empty() {
                     continue;
                 }
                 if let Some(answer) = self.messages(&event.data).await? {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use steadfast_client::{CallOptions, Effect, Error, Step};
 
-use crate::support::{Reply, Request, Server, call, config, connect, json, value, within};
+use crate::support::{Recorder, Reply, Request, Server, Value, call, config, connect, json, value, within};
 
 /// What the GETs of a client said they had seen last.
 fn seen(server: &Server) -> Vec<String> {
@@ -86,6 +86,38 @@ async fn every_break_is_survived_and_nothing_comes_twice() {
     assert_eq!(value(answer), json!({"ok": true}));
     assert_eq!(heard, [1, 2, 3, 4].map(|n| format!("notifications/n{n}")));
     assert_eq!(seen(&server), ["a", "c", "c", "c"]);
+}
+
+/// Some servers, rmcp among them, go on with the event that was seen last and not with the one after.
+#[tokio::test]
+async fn an_event_that_comes_again_is_heard_once() {
+    let message = |id: &str, message: &Value| format!("id: {id}\ndata: {message}\n\n");
+    let ask = message("b", &json!({"jsonrpc": "2.0", "id": "x", "method": "roots/list"}));
+    let note = |n: u32| json!({"jsonrpc": "2.0", "method": format!("notifications/n{n}")});
+    let first = Reply::stream().send("id: a\nretry: 1\ndata:\n\n").send(&ask);
+    // The ask has been answered by the time that it comes again.
+    let is_answered = |log: &[Request]| log.iter().any(Request::is_answer);
+    let later = vec![
+        Reply::stream().until(is_answered).send(&ask).send(&message("c", &note(1))),
+        Reply::stream().send(&message("c", &note(1))).send(&message("d", &note(2))),
+        Reply::stream().send(&message("d", &note(2))).send("id: e\ndata: $ANSWER\n\n"),
+    ];
+    let server = breaking(first, later).await;
+    let client = connect(config(&server), Recorder::default()).await;
+    let mut call = client.call("tools/call", Some(r#"{"name":"t"}"#)).unwrap();
+    let mut heard = Vec::new();
+    let answer = loop {
+        match within("the next step", call.next()).await {
+            Step::Notification(notification) => heard.push(notification.method),
+            Step::Done(answer) => break answer,
+        }
+    };
+    assert_eq!(value(answer), json!({"ok": true}));
+    assert_eq!(heard, ["notifications/n1", "notifications/n2"]);
+    assert_eq!(seen(&server), ["b", "c", "d"]);
+    // Whatever was sent before has arrived before this.
+    client.notify("notifications/after", None).await.unwrap();
+    assert_eq!(server.count(Request::is_answer), 1);
 }
 
 #[tokio::test]
