@@ -166,6 +166,8 @@ impl Run<'_> {
 }
 
 /// Whether a refusal may be over soon.
-pub(super) fn may_pass(status: StatusCode) -> bool {
-    status.is_server_error() || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
+fn may_pass(status: StatusCode) -> bool {
+    // A conflict: it has not noticed yet that the connection before was cut.
+    let passing = [StatusCode::TOO_MANY_REQUESTS, StatusCode::REQUEST_TIMEOUT, StatusCode::CONFLICT];
+    status.is_server_error() || passing.contains(&status)
 }

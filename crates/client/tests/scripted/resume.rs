@@ -160,6 +160,23 @@ async fn what_cannot_be_resumed_is_unknown_and_not_repeated() {
     check_unknown(primed(), vec![no_stream], "the stream broke, and resuming gave no stream", 1).await;
     let why = "resuming was refused with status 503 Service Unavailable, too often in a row";
     check_unknown(primed(), vec![Reply::status(503)], why, 4).await;
+    let why = "resuming was refused with status 409 Conflict, too often in a row";
+    check_unknown(primed(), vec![Reply::status(409)], why, 4).await;
+}
+
+/// Servers that allow one reader of a stream refuse the next for as long as they believe in a connection that was cut.
+#[tokio::test]
+async fn a_stream_that_is_taken_is_waited_for() {
+    let later = vec![
+        Reply::status(409),
+        Reply::status(409),
+        Reply::status(409),
+        Reply::stream().send("data: $ANSWER\n\n"),
+    ];
+    let server = breaking(Reply::stream().send("id: a\ndata:\n\n"), later).await;
+    let client = connect(config(&server), ()).await;
+    assert_eq!(value(call(&client, "t").await), json!({"ok": true}));
+    assert_eq!(seen(&server), ["a", "a", "a", "a"]);
 }
 
 fn http_reason(status: u16) -> String {
@@ -202,7 +219,7 @@ async fn a_call_that_is_polled_for_ever_ends_at_its_deadline() {
     let answer = within("the deadline", call.answer()).await;
     assert_eq!(answer, Err(Error::Timeout(steadfast_client::Wait::Call)));
     assert!(server.count(|request| request.verb == "GET") > 4);
-    let cancelled = json!({"requestId": serde_json::from_str::<serde_json::Value>(&id.to_string()).unwrap()});
+    let cancelled = json!({"requestId": serde_json::from_str::<Value>(&id.to_string()).unwrap()});
     server
         .until("the cancellation", |log| {
             log.iter().any(|one| one.method() == "notifications/cancelled" && one.body["params"] == cancelled)
