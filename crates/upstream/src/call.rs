@@ -78,7 +78,8 @@ async fn attempt_until_known(
         let unknown = error.effect() == Effect::Unknown;
         let is_last = attempts == MAX_ATTEMPTS || unknown && risked || call.cancelled().is_cancelled();
         let known = link.shared.is_safe(request.method, request.params);
-        if is_last || !is_about_the_server(&error) || unknown && known == Some(false) {
+        let may_fare_better = is_about_the_server(&error) || has_moved(link, lane, &seat, &error);
+        if is_last || !may_fare_better || unknown && known == Some(false) {
             return Err(errors::of_client(&error, risked));
         }
         // The server has to be there for another attempt, and to say whether there may be one.
@@ -121,6 +122,12 @@ fn is_about_the_server(error: &Error) -> bool {
         Error::Refused { status, .. } => matches!(status, 502..=504),
         _ => false,
     }
+}
+
+/// Whether a call came too late to a server that has forgotten its session: the lane sits elsewhere by now.
+fn has_moved(link: &Link, lane: usize, seat: &Arc<Seat>, error: &Error) -> bool {
+    let now = link.lanes[lane].seat();
+    matches!(error, Error::SessionLost) && now.is_some_and(|now| !Arc::ptr_eq(&now, seat))
 }
 
 /// Whether the call may be made twice, by the server's own word.
