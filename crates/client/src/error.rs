@@ -61,8 +61,8 @@ pub enum Error {
         /// What it wants to be shown, if it said so: its `WWW-Authenticate`.
         challenge: Option<String>,
     },
-    /// The server: it forgot the session, and the next one as well.
-    #[error("the server forgets its sessions at once")]
+    /// The server: it forgot the session, and the next one as well, unless the owner wanted none here.
+    #[error("the server has forgotten the session")]
     SessionLost,
     /// The server: its answer is none, or larger than the limits allow.
     #[error("the answer cannot be read: {0}")]

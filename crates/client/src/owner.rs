@@ -80,7 +80,9 @@ pub enum Succession {
     Renew,
     /// One that somebody else has opened in its place.
     Adopt(OpenSession),
-    /// None: whoever wanted it has gone.
+    /// None here: the owner has a session elsewhere by now. Calls end with [`Error::SessionLost`], and can be made there.
+    Moved,
+    /// None: whoever wanted it has gone. Calls end with [`Error::Closed`].
     End,
 }
 

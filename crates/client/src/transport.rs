@@ -31,6 +31,12 @@ pub use tls::{Identity, SecureStream, Secured, Tls, TlsError, TlsFiles};
 
 pub use pool::Io;
 
+/// A connection that has been silent for so long is probed, so often and so many times. If nobody replies it is broken: a machine
+/// that vanishes says nothing, and whoever waits for an answer sends nothing that would tell.
+const PROBE_AFTER: Duration = Duration::from_secs(15);
+const PROBE_EVERY: Duration = Duration::from_secs(5);
+const MAX_PROBES: u32 = 3;
+
 /// The body of an answer, piece by piece. Dropped before its end, it closes its connection.
 pub type Body = UnsyncBoxBody<Bytes, BrokenBody>;
 
@@ -226,6 +232,9 @@ impl<C: Connector> std::fmt::Debug for Http<C> {
 fn set_up<R>(mut connector: HttpConnector<R>, timeout: Duration) -> HttpConnector<R> {
     connector.set_connect_timeout(Some(timeout));
     connector.set_nodelay(true);
+    connector.set_keepalive(Some(PROBE_AFTER));
+    connector.set_keepalive_interval(Some(PROBE_EVERY));
+    connector.set_keepalive_retries(Some(MAX_PROBES));
     connector
 }
 

@@ -18,11 +18,13 @@ pub(crate) struct LinkOwner {
 }
 
 impl LinkOwner {
-    /// The link, if its lane still sits here: a seat that was left lives on while calls are there, and has no say.
-    fn seated(&self) -> Option<Arc<Link>> {
-        let link = self.link.upgrade()?;
-        let is_here = link.lanes[self.lane].seat().is_none_or(|seat| seat.no == self.seat);
-        (is_here && !link.is_closed()).then_some(link)
+    fn open_link(&self) -> Option<Arc<Link>> {
+        self.link.upgrade().filter(|link| !link.is_closed())
+    }
+
+    /// Whether the lane still sits here: a seat that was left lives on while calls are there, and has no say.
+    fn is_seat_of(&self, link: &Link) -> bool {
+        link.lanes[self.lane].seat().is_none_or(|seat| seat.no == self.seat)
     }
 }
 
@@ -46,8 +48,11 @@ impl Owner for LinkOwner {
 
     fn lost(&self, session: OpenSession) -> Boxed<'_, Succession> {
         Box::pin(async move {
-            match self.seated() {
-                Some(link) => link.succession(self.lane, &self.place, &session).await,
+            match self.open_link() {
+                Some(link) if self.is_seat_of(&link) => {
+                    link.succession(self.lane, &self.place, &session).await
+                }
+                Some(_) => Succession::Moved,
                 None => Succession::End,
             }
         })
@@ -55,9 +60,9 @@ impl Owner for LinkOwner {
 
     fn renewed(&self, session: OpenSession) -> Boxed<'_, Vec<Repeat>> {
         Box::pin(async move {
-            match self.seated() {
-                Some(link) => link.healed(self.lane, &self.place, &session).await,
-                None => Vec::new(),
+            match self.open_link() {
+                Some(link) if self.is_seat_of(&link) => link.healed(self.lane, &self.place, &session).await,
+                _ => Vec::new(),
             }
         })
     }

@@ -134,6 +134,7 @@ async fn succeed(shared: &Shared, lost: &Session) -> Result<Session, Error> {
     match shared.owner.lost(lost.open()).await {
         Succession::Renew => {}
         Succession::Adopt(open) => return Ok(Session { generation, ..reopen(open)? }),
+        Succession::Moved => return Err(Error::SessionLost),
         Succession::End => return Err(Error::Closed),
     }
     let session = initialize(&shared.link, lost.revision, generation).await?;
