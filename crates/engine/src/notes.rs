@@ -72,6 +72,10 @@ impl Engine {
                 let mut notes = session.notes();
                 let next = notes.waiting.pop_front();
                 notes.is_served = next.is_some();
+                if next.is_none() {
+                    // Few clients notify again soon, and there may be many of them.
+                    notes.waiting.shrink_to_fit();
+                }
                 next
             };
             let Some(Waiting { notification, _place }) = next else { return };

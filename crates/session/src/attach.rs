@@ -75,7 +75,7 @@ impl Session {
         }
         let no = StreamNo(self.meta.next_stream);
         self.meta.next_stream += 1;
-        self.streams.insert(no, Stream::new(StreamKind::Standalone));
+        self.streams.insert(no, Box::new(Stream::new(StreamKind::Standalone)));
         Some(no)
     }
 

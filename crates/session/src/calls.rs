@@ -60,7 +60,7 @@ impl Session {
             Stream::new(StreamKind::Post { open: u32::try_from(command.ids.len()).unwrap_or(u32::MAX) });
         log.attached = Some((connection, command.node));
         self.attached += 1;
-        self.streams.insert(stream, log);
+        self.streams.insert(stream, Box::new(log));
         changes.streams.push(stream);
         let Begin { node: from, owner, attempt, answer_only, .. } = command;
         let mut requests = command.requests.into_iter();

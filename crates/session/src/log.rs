@@ -84,7 +84,7 @@ impl Session {
         let first = StreamNo::FIRST_STANDALONE;
         self.streams.entry(first).or_insert_with(|| {
             changes.streams.push(first);
-            Stream::new(StreamKind::Standalone)
+            Box::new(Stream::new(StreamKind::Standalone))
         });
         first
     }

@@ -10,7 +10,7 @@ use crate::command::{Closed, Command, Outcome, Touched};
 use crate::ids::{AskNo, CallNo, StreamNo, Time};
 use crate::lifecycle::{CloseReason, Lifecycle};
 use crate::limits::Rules;
-use crate::tables::{Ask, Call, Facts, Meta, Stream, Value};
+use crate::tables::{Ask, Call, Facts, Meta, Streams, Value};
 
 /// One client's conversation: a few small tables and a log per stream.
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ pub struct Session {
     pub(crate) meta: Meta,
     pub(crate) calls: BTreeMap<CallNo, Call>,
     pub(crate) asks: BTreeMap<AskNo, Ask>,
-    pub(crate) streams: BTreeMap<StreamNo, Stream>,
+    pub(crate) streams: Streams,
     pub(crate) state: BTreeMap<Box<str>, Value>,
     // What follows is derived from the tables and rebuilt by `restore`.
     /// Which calls carry a client id.
@@ -51,7 +51,7 @@ impl Session {
         meta: Meta,
         calls: BTreeMap<CallNo, Call>,
         asks: BTreeMap<AskNo, Ask>,
-        streams: BTreeMap<StreamNo, Stream>,
+        streams: Streams,
         state: BTreeMap<Box<str>, Value>,
     ) -> Self {
         let by_id = calls.iter().map(|(no, call)| (call.id.clone(), *no)).collect();
@@ -121,7 +121,7 @@ impl Session {
         &self.asks
     }
 
-    pub fn streams(&self) -> &BTreeMap<StreamNo, Stream> {
+    pub fn streams(&self) -> &Streams {
         &self.streams
     }
 

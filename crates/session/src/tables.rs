@@ -1,6 +1,6 @@
 //! The rows a session is made of. Stores persist them; only commands change them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use steadfast_wire::{RequestId, Revision};
@@ -95,6 +95,9 @@ pub struct Kept {
     pub by: (NodeId, u64),
     pub message: Bytes,
 }
+
+/// By number. Each is on its own: a node of such a map has room for eleven, and most sessions have one stream.
+pub type Streams = BTreeMap<StreamNo, Box<Stream>>;
 
 /// An append-only log of server messages.
 #[derive(Clone, Debug, PartialEq, Eq)]

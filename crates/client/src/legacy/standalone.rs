@@ -41,7 +41,8 @@ async fn hold(shared: &Arc<Shared>, sessions: &Sessions) -> Option<Error> {
         if generation.replace(session.generation) != Some(session.generation) {
             position.forget();
         }
-        let error = match open(shared, &session, &position).await {
+        // Apart from this future, which is there for as long as the stream is, and for every session.
+        let error = match Box::pin(open(shared, &session, &position)).await {
             Ok(stream) => {
                 position.connected();
                 shared.owner.event(Event::StandaloneOpen);
@@ -65,7 +66,7 @@ async fn hold(shared: &Arc<Shared>, sessions: &Sessions) -> Option<Error> {
                 shared.owner.event(Event::Gap);
                 continue;
             }
-            Err(Refusal::Lost) => match sessions.renew(shared, &session).await {
+            Err(Refusal::Lost) => match Box::pin(sessions.renew(shared, &session)).await {
                 Ok(_) => continue,
                 Err(error) => error,
             },
@@ -112,7 +113,7 @@ enum Refusal {
     Failed(Error),
 }
 
-async fn open(shared: &Shared, session: &Session, position: &Position) -> Result<Stream, Refusal> {
+async fn open(shared: &Shared, session: &Session, position: &Position) -> Result<Box<Stream>, Refusal> {
     let link = &shared.link;
     let mut headers = session.headers();
     let last = position.last_event_id();
@@ -122,7 +123,7 @@ async fn open(shared: &Shared, session: &Session, position: &Position) -> Result
     let response = link.get(headers).await.map_err(Refusal::Failed)?;
     let read = tokio::time::timeout(link.timeouts.control, Incoming::read(response, &link.limits));
     match read.await.unwrap_or(Err(Error::Timeout(Wait::Head))).map_err(Refusal::Failed)? {
-        Incoming::Stream(stream) => Ok(stream),
+        Incoming::Stream(stream) => Ok(Box::new(stream)),
         Incoming::Refusal { status: StatusCode::METHOD_NOT_ALLOWED, .. } => Err(Refusal::Absent),
         Incoming::Refusal { status, .. } if session.is_lost(status) => Err(Refusal::Lost),
         Incoming::Refusal { status, .. } if last.is_some() && status == StatusCode::BAD_REQUEST => {
@@ -139,7 +140,7 @@ async fn open(shared: &Shared, session: &Session, position: &Position) -> Result
 async fn listen(
     shared: &Arc<Shared>,
     session: &Arc<Session>,
-    mut stream: Stream,
+    mut stream: Box<Stream>,
     position: &mut Position,
 ) -> End {
     loop {
@@ -154,7 +155,7 @@ async fn listen(
         match shared.link.messages(&event.data, session.revision) {
             Ok(list) => {
                 for message in list {
-                    receive(shared, session, message, None).await;
+                    Box::pin(receive(shared, session, message, None)).await;
                 }
             }
             Err(error) => tracing::warn!(%error, "a message on the standalone stream is ignored"),

@@ -33,6 +33,26 @@ where
     B: Body<Data = Bytes> + 'static,
     B::Error: std::error::Error + Send + Sync,
 {
+    // What hyper needs is given back before the answer that lasts.
+    match Box::pin(until_one_lasts(http, stream, service, told)).await? {
+        Some((stream, response)) => Box::pin(stream::write(stream, response)).await,
+        None => Ok(()),
+    }
+}
+
+/// Gives the connection with the first answer that lasts, unless it ends before.
+async fn until_one_lasts<T, S, B>(
+    http: &Builder,
+    stream: T,
+    service: S,
+    told: CancellationToken,
+) -> io::Result<Option<(T, Response<B>)>>
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone,
+    B: Body<Data = Bytes> + 'static,
+    B::Error: std::error::Error + Send + Sync,
+{
     let lasting = Lasting::default();
     let service = Watched { service: TowerToHyperService::new(service), lasting: lasting.clone() };
     let mut connection = http.serve_connection(TokioIo::new(stream), service);
@@ -46,23 +66,12 @@ where
         let done = Pin::new(&mut connection).poll(context);
         // Nothing of that answer was sent, and until it is no other begins: the connection is between two messages.
         match lasting.slot().take() {
-            Some(response) => Poll::Ready(Outcome::Lasts(response)),
-            None => done.map(Outcome::Ended),
+            Some(response) => Poll::Ready(Ok(Some(response))),
+            None => done.map_ok(|()| None).map_err(io::Error::other),
         }
     });
-    match done.await {
-        Outcome::Ended(done) => done.map_err(io::Error::other),
-        Outcome::Lasts(response) => {
-            let stream = connection.into_parts().io.into_inner();
-            Box::pin(stream::write(stream, response)).await
-        }
-    }
-}
-
-enum Outcome<B> {
-    Ended(hyper::Result<()>),
-    /// Somebody else writes this.
-    Lasts(Response<B>),
+    let response = done.await?;
+    Ok(response.map(|response| (connection.into_parts().io.into_inner(), response)))
 }
 
 /// Where an answer is put that is not hyper's to write.

@@ -36,15 +36,25 @@ impl Asked {
 }
 
 /// Writes all of it, then ends the connection; or stops as soon as the client has gone.
-pub(super) async fn write<T, B>(mut stream: T, response: Response<B>) -> io::Result<()>
+pub(super) fn write<T, B>(stream: T, response: Response<B>) -> impl Future<Output = io::Result<()>>
 where
     T: AsyncRead + AsyncWrite + Unpin,
     B: Body<Data = Bytes>,
     B::Error: std::fmt::Display,
 {
-    let (parts, body) = response.into_parts();
-    stream.write_all(&head(&parts)).await?;
-    let mut body = std::pin::pin!(body);
+    // Nothing of the response is kept but what is to be written.
+    let head = head(&response);
+    write_parts(stream, head, Box::pin(response.into_body()))
+}
+
+async fn write_parts<T, B>(mut stream: T, head: Bytes, mut body: Pin<Box<B>>) -> io::Result<()>
+where
+    T: AsyncRead + AsyncWrite + Unpin,
+    B: Body<Data = Bytes>,
+    B::Error: std::fmt::Display,
+{
+    stream.write_all(&head).await?;
+    drop(head);
     while let Some(frame) = next(&mut stream, body.as_mut()).await? {
         let Ok(data) = frame.into_data() else { continue };
         if data.is_empty() {
@@ -87,18 +97,20 @@ where
     .await
 }
 
-fn head(parts: &http::response::Parts) -> Bytes {
+fn head<B>(response: &Response<B>) -> Bytes {
     let mut head = BytesMut::with_capacity(512);
     head.put_slice(b"HTTP/1.1 ");
-    head.put_slice(parts.status.as_str().as_bytes());
+    head.put_slice(response.status().as_str().as_bytes());
     head.put_slice(b" ");
-    head.put_slice(parts.status.canonical_reason().unwrap_or_default().as_bytes());
+    head.put_slice(response.status().canonical_reason().unwrap_or_default().as_bytes());
     head.put_slice(b"\r\n");
     let ours = [CONNECTION, DATE, TRANSFER_ENCODING];
-    for (name, value) in parts.headers.iter().filter(|(name, _)| !ours.contains(name)) {
+    for (name, value) in response.headers().iter().filter(|(name, _)| !ours.contains(name)) {
         field(&mut head, name.as_str(), value.as_bytes());
     }
-    field(&mut head, DATE.as_str(), httpdate::fmt_http_date(SystemTime::now()).as_bytes());
+    #[allow(clippy::disallowed_methods, reason = "what time it is in the world; nothing is decided by it")]
+    let now = SystemTime::now();
+    field(&mut head, DATE.as_str(), httpdate::fmt_http_date(now).as_bytes());
     field(&mut head, TRANSFER_ENCODING.as_str(), b"chunked");
     field(&mut head, CONNECTION.as_str(), b"close");
     head.put_slice(b"\r\n");

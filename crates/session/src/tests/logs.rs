@@ -156,7 +156,7 @@ proptest! {
                 let size: u64 = slice.entries.iter().map(|entry| u64::from(entry.size)).sum();
                 prop_assert!(got.len() <= 1 || size <= budget);
                 let window = log.entries.iter().filter(|entry| entry.seq > after).take(got.len() + 1);
-                let part = Stream { entries: window.cloned().collect(), ..log.clone() };
+                let part = Stream { entries: window.cloned().collect(), ..Stream::clone(log) };
                 prop_assert_eq!(part.read(after, budget), Read::Slice(slice), "read from a part of the log");
             }
         }

@@ -347,7 +347,7 @@ pub(crate) fn restore(id: SessionId, snapshot: Snapshot) -> Result<(Session, Sta
             b"s" => {
                 let (no, (stream, answer)) = (StreamNo(no()?), cells.stream()?);
                 answers.extend(answer.map(|answer| (no, answer)));
-                streams.insert(no, stream);
+                streams.insert(no, Box::new(stream));
             }
             _ => return Err(unreadable("an unknown name")),
         }

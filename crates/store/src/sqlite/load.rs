@@ -7,7 +7,7 @@ use bytes::Bytes;
 use rusqlite::{OptionalExtension, Row};
 use steadfast_session::{
     Ask, AskNo, Call, CallNo, Class, ConnNo, Entry, Facts, Kept, Meta, Request, Session, SessionId, Stream,
-    StreamKind, StreamNo, Time, Value,
+    StreamKind, StreamNo, Streams, Time, Value,
 };
 
 use super::slot::Slot;
@@ -27,14 +27,14 @@ pub(super) fn load(sql: &mut WriterSql<'_>, id: SessionId) -> rusqlite::Result<O
     Ok(Some(Slot::new(key, session, check_at)))
 }
 
-fn streams(sql: &mut WriterSql<'_>, key: i64) -> rusqlite::Result<BTreeMap<StreamNo, Stream>> {
+fn streams(sql: &mut WriterSql<'_>, key: i64) -> rusqlite::Result<Streams> {
     let mut streams = BTreeMap::new();
     let mut answers = Vec::new();
     let mut rows = sql.load_streams.query([key])?;
     while let Some(row) = rows.next()? {
         let (no, stream) = stream(row)?;
         answers.extend(answer(row, 7, &stream)?.map(|answer| (no, answer)));
-        streams.insert(no, stream);
+        streams.insert(no, Box::new(stream));
     }
     let mut rows = sql.load_events.query([key])?;
     while let Some(row) = rows.next()? {
@@ -46,7 +46,7 @@ fn streams(sql: &mut WriterSql<'_>, key: i64) -> rusqlite::Result<BTreeMap<Strea
     Ok(streams)
 }
 
-fn hold(streams: &mut BTreeMap<StreamNo, Stream>, no: StreamNo, entry: Entry) {
+fn hold(streams: &mut Streams, no: StreamNo, entry: Entry) {
     let Some(stream) = streams.get_mut(&no) else { return };
     stream.bytes += u64::from(entry.size);
     stream.entries.push_back(entry);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use crate::Streams;
 use crate::{Ask, AskNo, Call, CallNo, Changes, Entry, Meta, Session, Stream, StreamNo, Value};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -11,13 +12,14 @@ pub(super) struct Shadow {
     calls: BTreeMap<CallNo, Call>,
     asks: BTreeMap<AskNo, Ask>,
     /// Rows without entries.
-    streams: BTreeMap<StreamNo, Stream>,
+    streams: Streams,
     entries: BTreeMap<(StreamNo, u64), Entry>,
     state: BTreeMap<Box<str>, Value>,
 }
 
-fn row(stream: &Stream) -> Stream {
-    Stream { entries: VecDeque::new(), ..stream.clone() }
+#[allow(clippy::borrowed_box, reason = "as the map has it")]
+fn row(stream: &Box<Stream>) -> Box<Stream> {
+    Box::new(Stream { entries: VecDeque::new(), ..Stream::clone(stream) })
 }
 
 fn copy<K: Ord + Clone, V: Clone>(
@@ -36,7 +38,7 @@ fn copy<K: Ord + Clone, V: Clone>(
 
 impl Shadow {
     pub(super) fn of(session: &Session) -> Self {
-        let entries = |(no, stream): (&StreamNo, &Stream)| {
+        let entries = |(no, stream): (&StreamNo, &Box<Stream>)| {
             let no = *no;
             stream.entries.iter().map(move |entry| ((no, entry.seq), entry.clone())).collect::<Vec<_>>()
         };
