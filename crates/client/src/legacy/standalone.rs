@@ -56,6 +56,12 @@ async fn hold(shared: &Arc<Shared>, sessions: &Sessions) -> Option<Error> {
                     // Its session is over, whether or not the server has noticed.
                     _ = changes.changed() => {}
                 }
+                position.ended(begun.elapsed());
+                if position.is_hung_up_on() && position.last_event_id().is_some() {
+                    // It may not know the event any more, and not say so either: rmcp's streams are empty then.
+                    position.forget();
+                    shared.owner.event(Event::Gap);
+                }
                 position.lasted(begun.elapsed(), &shared.link.backoff);
                 tokio::time::sleep(position.wait(&shared.link.backoff)).await;
                 continue;

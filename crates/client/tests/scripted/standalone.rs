@@ -94,6 +94,22 @@ async fn a_gap_is_told() {
     assert_eq!(gets(&server), ["s1 -", "s1 a", "s1 -"]);
 }
 
+/// rmcp answers so if it has forgotten the event.
+#[tokio::test]
+async fn a_server_that_says_nothing_after_an_event_is_asked_without_it() {
+    let (server, owner, _client) = hold(vec![
+        Reply::stream().send(&note("a", 1)),
+        Reply::stream(),
+        Reply::stream(),
+        Reply::stream(),
+        Reply::stream().send(&note("z", 2)).hang(),
+    ])
+    .await;
+    owner.until("two notifications", |owner| owner.notifications().len() == 2).await;
+    assert_eq!(gets(&server), ["s1 -", "s1 a", "s1 a", "s1 a", "s1 -"]);
+    assert_eq!(owner.events().iter().filter(|event| **event == Event::Gap).count(), 1);
+}
+
 #[tokio::test]
 async fn it_is_given_up_after_so_many_failures_and_that_is_told() {
     let (server, owner, _client) = hold(vec![Reply::status(500)]).await;
