@@ -30,6 +30,9 @@ pub enum Error {
     /// The owner: it closed the client.
     #[error("the client is closed")]
     Closed,
+    /// The owner: it goes on with the session elsewhere. The server had forgotten it, and has not touched the call.
+    #[error("the session is elsewhere by now")]
+    Moved,
     /// The owner: an argument that the tool wants in a header is of no type that fits there.
     #[error("the argument for the header {header} is not text, a boolean or an integer within 53 bits")]
     Unmirrorable { header: String },
@@ -119,6 +122,7 @@ impl Error {
             | Self::TooManyCalls { .. }
             | Self::Cancelled
             | Self::Closed
+            | Self::Moved
             | Self::Unmirrorable { .. }
             | Self::InputRefused { .. } => Blame::Owner,
             Self::Connect(_) | Self::Broken(_) | Self::Timeout(_) | Self::OutcomeUnknown { .. } => {
@@ -142,6 +146,7 @@ impl Error {
             | Self::BadAddress(_)
             | Self::BadConfig(_)
             | Self::TooManyCalls { .. }
+            | Self::Moved
             | Self::Unmirrorable { .. }
             | Self::Connect(_)
             | Self::Untrusted(_)

@@ -112,7 +112,7 @@ async fn healed(
 /// Whether the network or the server failed in a way that passes.
 fn is_about_the_server(error: &Error) -> bool {
     match error {
-        Error::Connect(_) | Error::Broken(_) | Error::OutcomeUnknown { .. } => true,
+        Error::Connect(_) | Error::Broken(_) | Error::OutcomeUnknown { .. } | Error::Moved => true,
         Error::Refused { status, .. } => matches!(status, 502..=504),
         _ => false,
     }

@@ -86,6 +86,16 @@ impl Lease {
         std::mem::take(&mut self.state().held)
     }
 
+    /// It is ours no more, if it still is under this version. Gives whether it was.
+    pub(crate) fn lose(&self, version: u64) -> bool {
+        let mut state = self.state();
+        let was_ours = state.held == Held::Ours(version);
+        if was_ours {
+            *state = State { held: Held::Unknown, looked: Some(Instant::now()) };
+        }
+        was_ours
+    }
+
     /// Gives what was known before.
     fn set(&self, held: Held) -> Held {
         let mut state = self.state();

@@ -22,8 +22,9 @@ use crate::lease::{Held, Lease};
 use crate::links::Links;
 use crate::messages;
 use crate::owner::LinkOwner;
-use crate::record::{MAX_SUBSCRIPTIONS, Record};
+use crate::record::MAX_SUBSCRIPTIONS;
 use crate::seat::{Place, Seat};
+use crate::seats::Known;
 use crate::turns::Turns;
 use crate::upstream::{Shared, random_number};
 
@@ -43,6 +44,8 @@ pub(crate) struct Link {
     pub(crate) lanes: Vec<Lane>,
     seats: AtomicU64,
     pub(crate) lease: Lease,
+    /// Which version of where the lanes sit this process goes by.
+    pub(crate) known: Known,
     /// The session has ended: whoever sits down now is too late.
     is_closed: AtomicBool,
     /// The calls that are at the server, by seat and by their id there.
@@ -108,6 +111,7 @@ impl Link {
             lanes,
             seats: AtomicU64::new(0),
             lease: Lease::default(),
+            known: Known::default(),
             is_closed: AtomicBool::new(false),
             in_flight: Mutex::default(),
             me: Weak::clone(me),
@@ -399,9 +403,4 @@ impl std::fmt::Debug for Link {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Link").field("session", &self.short()).finish_non_exhaustive()
     }
-}
-
-/// The record of a session, as far as it can be read: healing does without rather than fail.
-pub(crate) async fn record_of(session: &SessionHandle) -> Record {
-    Record::load(session).await.ok().flatten().unwrap_or_default()
 }

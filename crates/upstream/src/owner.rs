@@ -24,6 +24,14 @@ impl LinkOwner {
         let is_here = link.lanes[self.lane].seat().is_none_or(|seat| seat.no == self.seat);
         (is_here && !link.is_closed()).then_some(link)
     }
+
+    /// What comes after a session on a seat that its lane has left.
+    fn without_a_say(&self) -> Succession {
+        match self.link.upgrade() {
+            Some(link) if !link.is_closed() => Succession::Elsewhere,
+            _ => Succession::End,
+        }
+    }
 }
 
 impl Owner for LinkOwner {
@@ -48,16 +56,16 @@ impl Owner for LinkOwner {
         Box::pin(async move {
             match self.seated() {
                 Some(link) => link.succession(self.lane, &self.place, &session).await,
-                None => Succession::End,
+                None => self.without_a_say(),
             }
         })
     }
 
-    fn renewed(&self, session: OpenSession) -> Boxed<'_, Vec<Repeat>> {
+    fn renewed(&self, lost: OpenSession, session: OpenSession) -> Boxed<'_, Result<Vec<Repeat>, Succession>> {
         Box::pin(async move {
             match self.seated() {
-                Some(link) => link.healed(self.lane, &self.place, &session).await,
-                None => Vec::new(),
+                Some(link) => link.renewed(self.lane, &self.place, &lost, &session).await,
+                None => Err(self.without_a_say()),
             }
         })
     }
