@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Poll;
 
 use bytes::Bytes;
@@ -32,7 +32,9 @@ const PINGS: usize = 8;
 /// The asks of one client.
 #[derive(Debug)]
 pub(crate) struct Asks {
-    queue: mpsc::Sender<(Queued, Waiting)>,
+    /// Opened for the first that finds no room: most clients are never asked that much.
+    queue: OnceLock<mpsc::Sender<(Queued, Waiting)>>,
+    max_queued: usize,
     /// How many are in the queue, or on the way there.
     queued: Arc<AtomicUsize>,
     /// One permit for each ask that may be handled at a time.
@@ -42,17 +44,29 @@ pub(crate) struct Asks {
 }
 
 impl Asks {
-    /// Starts the task that hands asks out. It ends when this value and all asks are gone.
-    pub(crate) fn start(order: Order, limits: &Limits) -> Self {
+    pub(crate) fn new(order: Order, limits: &Limits) -> Self {
         let at_once = match order {
             Order::Concurrent => limits.asks.max(1),
             Order::Strict => 1,
         };
         let room = Arc::new(Semaphore::new(at_once));
-        let (queue, waiting) = mpsc::channel(limits.waiting_asks.max(1));
-        tokio::spawn(hand_out(waiting, Arc::clone(&room)));
-        let (queued, pings) = (Arc::default(), Arc::new(Semaphore::new(PINGS)));
-        Self { queue, queued, room, pings, live: Arc::default() }
+        Self {
+            queue: OnceLock::new(),
+            max_queued: limits.waiting_asks.max(1),
+            queued: Arc::default(),
+            room,
+            pings: Arc::new(Semaphore::new(PINGS)),
+            live: Arc::default(),
+        }
+    }
+
+    /// The task that hands asks out ends when this value and all asks are gone.
+    fn queue(&self) -> &mpsc::Sender<(Queued, Waiting)> {
+        self.queue.get_or_init(|| {
+            let (queue, waiting) = mpsc::channel(self.max_queued);
+            tokio::spawn(hand_out(waiting, Arc::clone(&self.room)));
+            queue
+        })
     }
 
     /// Takes an ask of a session, waiting until the owner has seen it or it is in the queue. Dropped before that, the ask is
@@ -71,7 +85,7 @@ impl Asks {
         }
         let queued = Queued::one_more(&self.queued);
         // The task that takes them lives as long as this.
-        let _ = self.queue.send((queued, waiting)).await;
+        let _ = self.queue().send((queued, waiting)).await;
     }
 
     /// Answers a ping without the owner.

@@ -65,7 +65,7 @@ impl Client {
 
     fn start(link: Link, mode: Mode, config: &Config, owner: impl Owner) -> Self {
         let shared = Arc::new(Shared {
-            asks: Asks::start(config.order, &config.limits),
+            asks: Asks::new(config.order, &config.limits),
             calls: Arc::new(Semaphore::new(config.limits.calls)),
             closing: CancellationToken::new(),
             progress: Progress::default(),

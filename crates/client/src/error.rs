@@ -30,9 +30,6 @@ pub enum Error {
     /// The owner: it closed the client.
     #[error("the client is closed")]
     Closed,
-    /// The owner: it goes on with the session elsewhere. The server had forgotten it, and has not touched the call.
-    #[error("the session is elsewhere by now")]
-    Moved,
     /// The owner: an argument that the tool wants in a header is of no type that fits there.
     #[error("the argument for the header {header} is not text, a boolean or an integer within 53 bits")]
     Unmirrorable { header: String },
@@ -64,8 +61,8 @@ pub enum Error {
         /// What it wants to be shown, if it said so: its `WWW-Authenticate`.
         challenge: Option<String>,
     },
-    /// The server: it forgot the session, and the next one as well.
-    #[error("the server forgets its sessions at once")]
+    /// The server: it forgot the session, and the next one as well, unless the owner wanted none here.
+    #[error("the server has forgotten the session")]
     SessionLost,
     /// The server: its answer is none, or larger than the limits allow.
     #[error("the answer cannot be read: {0}")]
@@ -122,7 +119,6 @@ impl Error {
             | Self::TooManyCalls { .. }
             | Self::Cancelled
             | Self::Closed
-            | Self::Moved
             | Self::Unmirrorable { .. }
             | Self::InputRefused { .. } => Blame::Owner,
             Self::Connect(_) | Self::Broken(_) | Self::Timeout(_) | Self::OutcomeUnknown { .. } => {
@@ -146,7 +142,6 @@ impl Error {
             | Self::BadAddress(_)
             | Self::BadConfig(_)
             | Self::TooManyCalls { .. }
-            | Self::Moved
             | Self::Unmirrorable { .. }
             | Self::Connect(_)
             | Self::Untrusted(_)

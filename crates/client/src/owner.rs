@@ -82,9 +82,9 @@ pub enum Succession {
     Renew,
     /// One that somebody else has opened in its place.
     Adopt(OpenSession),
-    /// One that is not at this server. Calls that the server has not touched end with [`Error::Moved`].
-    Elsewhere,
-    /// None: whoever wanted it has gone.
+    /// None here: the owner has a session elsewhere by now. Calls end with [`Error::SessionLost`], and can be made there.
+    Moved,
+    /// None: whoever wanted it has gone. Calls end with [`Error::Closed`].
     End,
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::HOST;
-use http::{HeaderValue, Request, Response, Uri};
+use http::{HeaderValue, Method, Request, Response, Uri};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1::Builder;
@@ -20,7 +20,9 @@ use crate::config::{Limits, Timeouts};
 use crate::owner::Boxed;
 use pool::{Failed, Line, Pool};
 
+mod framing;
 mod pool;
+mod quiet;
 #[cfg(feature = "tls")]
 mod tls;
 
@@ -28,6 +30,12 @@ mod tls;
 pub use tls::{Identity, SecureStream, Secured, Tls, TlsError, TlsFiles};
 
 pub use pool::Io;
+
+/// A connection that has been silent for so long is probed, so often and so many times. If nobody replies it is broken: a machine
+/// that vanishes says nothing, and whoever waits for an answer sends nothing that would tell.
+const PROBE_AFTER: Duration = Duration::from_secs(15);
+const PROBE_EVERY: Duration = Duration::from_secs(5);
+const MAX_PROBES: u32 = 3;
 
 /// The body of an answer, piece by piece. Dropped before its end, it closes its connection.
 pub type Body = UnsyncBoxBody<Bytes, BrokenBody>;
@@ -68,6 +76,7 @@ pub struct BrokenBody(pub String);
 pub struct Http<C: Connector> {
     connector: C,
     settings: Builder,
+    bounds: quiet::Bounds,
     pool: Arc<Pool<C::Io>>,
 }
 
@@ -152,8 +161,9 @@ impl Service<Name> for Anchor {
 impl<C: Connector> Http<C> {
     pub fn over(connector: C, limits: &Limits) -> Self {
         let mut settings = Builder::new();
-        settings.max_buf_size(limits.head_bytes.max(8 << 10)).max_headers(limits.headers);
-        Self { connector, settings, pool: Arc::default() }
+        let bounds = quiet::Bounds { bytes: limits.head_bytes.max(8 << 10), fields: limits.headers };
+        settings.max_buf_size(bounds.bytes).max_headers(bounds.fields);
+        Self { connector, settings, bounds, pool: Arc::default() }
     }
 
     async fn connect(&self, uri: Uri, host: String) -> Result<Box<Line<C::Io>>, SendError> {
@@ -165,7 +175,12 @@ impl<C: Connector> Http<C> {
 
     async fn exchange(&self, request: Request<Bytes>) -> Result<Response<Body>, SendError> {
         let uri = request.uri().clone();
-        let (host, mut request) = to_origin(request)?;
+        let (host, request) = to_origin(request)?;
+        if request.method() == Method::GET && request.body().is_empty() {
+            let answer = quiet::exchange(self.connector.connect(uri).await?, &request, self.bounds).await?;
+            return Ok(answer.map(|body| body.boxed_unsync()));
+        }
+        let mut request = request.map(Full::new);
         // The server may close a connection just when it is wanted again. Each of those that wait is tried once at most, and
         // the last attempt is on a new one.
         loop {
@@ -189,7 +204,7 @@ impl<C: Connector> Http<C> {
 }
 
 /// The request as it is sent to its host, which becomes a header.
-fn to_origin(request: Request<Bytes>) -> Result<(String, Request<Full<Bytes>>), SendError> {
+fn to_origin(mut request: Request<Bytes>) -> Result<(String, Request<Bytes>), SendError> {
     let unusable = || SendError::Connect(format!("{} is not the address of a server", request.uri()));
     let host = request.uri().authority().ok_or_else(unusable)?.as_str();
     // Whoever put a name and a password there did not mean to tell them to everybody.
@@ -197,7 +212,6 @@ fn to_origin(request: Request<Bytes>) -> Result<(String, Request<Full<Bytes>>), 
     let value = HeaderValue::from_str(&host).map_err(|_| unusable())?;
     let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
     let path = Uri::try_from(path).map_err(|_| unusable())?;
-    let mut request = request.map(Full::new);
     *request.uri_mut() = path;
     request.headers_mut().entry(HOST).or_insert(value);
     Ok((host, request))
@@ -218,6 +232,9 @@ impl<C: Connector> std::fmt::Debug for Http<C> {
 fn set_up<R>(mut connector: HttpConnector<R>, timeout: Duration) -> HttpConnector<R> {
     connector.set_connect_timeout(Some(timeout));
     connector.set_nodelay(true);
+    connector.set_keepalive(Some(PROBE_AFTER));
+    connector.set_keepalive_interval(Some(PROBE_EVERY));
+    connector.set_keepalive_retries(Some(MAX_PROBES));
     connector
 }
 

@@ -137,24 +137,24 @@ impl Scene {
     }
 
     async fn send(&self, url: &str) -> Result<Response<Body>, SendError> {
-        self.http.send(Request::get(url).body(Bytes::new()).unwrap()).await
+        self.http.send(Request::post(url).body(Bytes::new()).unwrap()).await
     }
 
-    async fn get(&self, url: &str) -> Result<String, SendError> {
+    async fn post(&self, url: &str) -> Result<String, SendError> {
         let body = soon(self.send(url)).await?.into_body();
         Ok(String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap())
     }
 
     /// A request that this end answers.
     async fn get_at(&self, end: &mut End, url: &str) {
-        let (text, ()) = tokio::join!(self.get(url), end.echo());
+        let (text, ()) = tokio::join!(self.post(url), end.echo());
         assert_eq!(text.as_deref(), Ok(Uri::try_from(url).unwrap().path()));
     }
 
     /// A request for which a new connection is made, and its end.
     async fn get_anew(&mut self, url: &str) -> End {
         let Self { http, ends } = self;
-        let request = Request::get(url).body(Bytes::new()).unwrap();
+        let request = Request::post(url).body(Bytes::new()).unwrap();
         let answered = async {
             let mut end = soon(ends.recv()).await.unwrap();
             end.echo().await;
@@ -192,7 +192,7 @@ async fn requests_at_a_time_have_connections_of_their_own() {
         (first, second)
     };
     let http = &scene.http;
-    let send = |url: &'static str| http.send(Request::get(url).body(Bytes::new()).unwrap());
+    let send = |url: &'static str| http.send(Request::post(url).body(Bytes::new()).unwrap());
     let (a, b, (mut first, mut second)) = tokio::join!(send("http://a/1"), send("http://a/2"), ends);
     b.unwrap().into_body().collect().await.unwrap();
     a.unwrap().into_body().collect().await.unwrap();
@@ -252,7 +252,7 @@ async fn what_was_not_sent_is_sent_again() {
         second
     };
     let http = &scene.http;
-    let send = |url: &'static str| http.send(Request::get(url).body(Bytes::new()).unwrap());
+    let send = |url: &'static str| http.send(Request::post(url).body(Bytes::new()).unwrap());
     let (a, b, second) = tokio::join!(send("http://a/2"), send("http://a/3"), held);
     for response in [a, b] {
         response.unwrap().into_body().collect().await.unwrap();
@@ -271,7 +271,7 @@ async fn what_may_have_been_sent_is_not() {
         end.request().await.unwrap();
         drop(end);
     };
-    let (outcome, ()) = tokio::join!(scene.get("http://a/2"), read);
+    let (outcome, ()) = tokio::join!(scene.post("http://a/2"), read);
     assert!(matches!(outcome, Err(SendError::Broken(_))), "{outcome:?}");
     assert!(!scene.has_connected());
     // Not even half of it.
@@ -280,7 +280,7 @@ async fn what_may_have_been_sent_is_not() {
         end.stream.read_u8().await.unwrap();
         drop(end);
     };
-    let (outcome, ()) = tokio::join!(scene.get("http://a/4"), read);
+    let (outcome, ()) = tokio::join!(scene.post("http://a/4"), read);
     assert!(matches!(outcome, Err(SendError::Broken(_))), "{outcome:?}");
     assert!(!scene.has_connected());
 }
@@ -290,7 +290,7 @@ async fn what_may_have_been_sent_is_not() {
 async fn a_new_connection_is_the_last_attempt() {
     let mut scene = Scene::new(Sight::Never);
     let why = "the server closed the connection at once".to_owned();
-    assert_eq!(scene.get("http://a/1").await, Err(SendError::Connect(why)));
+    assert_eq!(scene.post("http://a/1").await, Err(SendError::Connect(why)));
     assert!(scene.has_connected());
     assert!(!scene.has_connected());
 }
@@ -339,7 +339,7 @@ async fn no_more_are_kept_than_the_bound() {
         let mut ends = Vec::new();
         for no in 0..count {
             let url = format!("http://a/{no}");
-            let request = Request::get(&url).body(Bytes::new()).unwrap();
+            let request = Request::post(&url).body(Bytes::new()).unwrap();
             let Scene { http, ends: new } = &mut scene;
             let answered = async {
                 let mut end = soon(new.recv()).await.unwrap();

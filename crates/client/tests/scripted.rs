@@ -12,4 +12,6 @@ mod scripted {
     mod sessions;
     mod standalone;
     mod stateless;
+    #[cfg(target_os = "linux")]
+    mod vanishing;
 }

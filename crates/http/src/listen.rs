@@ -1,8 +1,10 @@
 //! An accept loop for servers that have none of their own, with what goes around it: TLS, a path, and when to stop.
 
+mod connection;
 mod door;
 mod mount;
 mod stop;
+mod stream;
 #[cfg(feature = "tls")]
 pub mod tls;
 
@@ -12,13 +14,13 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 pub use http::{Request, Response, StatusCode};
 pub use hyper::body::Incoming;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
+use hyper_util::rt::TokioTimer;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 pub use tower_service::Service;
 
 pub use door::{Door, Opening, Plain};
@@ -65,8 +67,7 @@ where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
     S: Clone + Send + 'static,
     S::Future: Send + 'static,
-    B: http_body::Body + Send + 'static,
-    B::Data: Send,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: std::error::Error + Send + Sync,
 {
     serve_behind(Plain, listener, service, limits, stop, std::future::ready(())).await
@@ -88,12 +89,11 @@ where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
     S: Clone + Send + 'static,
     S::Future: Send + 'static,
-    B: http_body::Body + Send + 'static,
-    B::Data: Send,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: std::error::Error + Send + Sync,
 {
     let places = Arc::new(Semaphore::new(limits.connections));
-    let connections = GracefulShutdown::new();
+    let told = CancellationToken::new();
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(limits.header_timeout);
     let (mut closed, mut stop) = (std::pin::pin!(closed), std::pin::pin!(stop));
@@ -107,15 +107,12 @@ where
             (place, stream) = next => (place, stream?),
             () = &mut closed => break,
         };
-        // Counted from now on, so that a farewell waits for handshakes as well.
-        let (watcher, http) = (connections.watcher(), http.clone());
+        let (told, http) = (told.clone(), http.clone());
         let (door, service) = (door.clone(), service.clone());
         tokio::spawn(async move {
             match tokio::time::timeout(limits.handshake, door.open(stream)).await {
                 Ok(Ok(stream)) => {
-                    let service = TowerToHyperService::new(service);
-                    let connection = http.serve_connection(TokioIo::new(stream), service);
-                    if let Err(error) = watcher.watch(connection).await {
+                    if let Err(error) = connection::serve(&http, stream, service, told).await {
                         tracing::debug!(%error, "a connection ended early");
                     }
                 }
@@ -127,20 +124,21 @@ where
     }
     drop(listener);
     let all = u32::try_from(limits.connections).unwrap_or(u32::MAX);
+    // Whoever has all places knows that nobody else has one.
+    let mut ended = std::pin::pin!(places.acquire_many(all));
     let is_stopped = tokio::select! {
-        // Whoever has all places knows that nobody else has one.
-        _ = places.acquire_many(all) => return Ok(()),
+        _ = &mut ended => return Ok(()),
         () = &mut stop => true,
         () = tokio::time::sleep(limits.notice) => false,
     };
-    let mut ending = std::pin::pin!(connections.shutdown());
+    told.cancel();
     if !is_stopped {
         tokio::select! {
-            () = &mut ending => return Ok(()),
+            _ = &mut ended => return Ok(()),
             () = &mut stop => {}
         }
     }
-    let _ = tokio::time::timeout(limits.farewell, ending).await;
+    let _ = tokio::time::timeout(limits.farewell, ended).await;
     Ok(())
 }
 

@@ -7,6 +7,10 @@ use crate::lifecycle::CloseReason;
 use crate::limits::Rules;
 use crate::session::Session;
 
+/// Answers are kept up to this part of the retention longer. Each look at a session is a write, and one look finds all that came
+/// due meanwhile.
+const FORGOTTEN_TOGETHER: u32 = 4;
+
 impl Session {
     /// When the session ends if nothing more happens. Never while a call is in flight or a connection attached.
     pub fn deadline(&self, rules: &Rules) -> Option<(Time, CloseReason)> {
@@ -34,8 +38,10 @@ impl Session {
         }
     }
 
+    /// A while after the first is due, so that calls that came one by one are forgotten together.
     fn next_forgotten(&self, rules: &Rules) -> Option<Time> {
-        self.finished.first().map(|(at, _)| at.plus(rules.timing.retention))
+        let retention = rules.timing.retention;
+        self.finished.first().map(|(at, _)| at.plus(retention + retention / FORGOTTEN_TOGETHER))
     }
 
     pub(crate) fn sweep(&mut self, now: Time, rules: &Rules, changes: &mut Changes) -> Swept {

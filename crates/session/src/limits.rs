@@ -68,7 +68,7 @@ pub struct Timing {
     pub idle: Duration,
     /// A session whose last connection broke ends after this long, unless somebody comes back.
     pub grace: Duration,
-    /// An answer that nobody has read stays readable for this long.
+    /// An answer that nobody has read stays readable for this long, and up to a quarter longer.
     pub retention: Duration,
     /// A closed session's last events stay readable for this long, for connections that are still writing.
     pub linger: Duration,

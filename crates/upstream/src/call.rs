@@ -1,6 +1,7 @@
 //! One call, from the client to the server and back: exactly one answer, whatever the server does.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use steadfast_client::{Answer, Boxed, CallOptions, Effect, Error, Listener, Notification, RequestId};
@@ -17,6 +18,10 @@ use crate::upstream::Shared;
 
 /// How often a call is sent before its client is told that the server comes and goes.
 const MAX_ATTEMPTS: usize = 4;
+
+/// How long the server may take to name its tools, if `timeouts.control` does not end sooner. A call may wait for it that has
+/// failed already, and it keeps its turn meanwhile.
+const NAMING: Duration = Duration::from_secs(10);
 
 /// What the client wants.
 struct Request<'a> {
@@ -73,7 +78,8 @@ async fn attempt_until_known(
         let unknown = error.effect() == Effect::Unknown;
         let is_last = attempts == MAX_ATTEMPTS || unknown && risked || call.cancelled().is_cancelled();
         let known = link.shared.is_safe(request.method, request.params);
-        if is_last || !is_about_the_server(&error) || unknown && known == Some(false) {
+        let may_fare_better = is_about_the_server(&error) || has_moved(link, lane, &seat, &error);
+        if is_last || !may_fare_better || unknown && known == Some(false) {
             return Err(errors::of_client(&error, risked));
         }
         // The server has to be there for another attempt, and to say whether there may be one.
@@ -112,10 +118,16 @@ async fn healed(
 /// Whether the network or the server failed in a way that passes.
 fn is_about_the_server(error: &Error) -> bool {
     match error {
-        Error::Connect(_) | Error::Broken(_) | Error::OutcomeUnknown { .. } | Error::Moved => true,
+        Error::Connect(_) | Error::Broken(_) | Error::OutcomeUnknown { .. } => true,
         Error::Refused { status, .. } => matches!(status, 502..=504),
         _ => false,
     }
+}
+
+/// Whether a call came too late to a server that has forgotten its session: the lane sits elsewhere by now.
+fn has_moved(link: &Link, lane: usize, seat: &Arc<Seat>, error: &Error) -> bool {
+    let now = link.lanes[lane].seat();
+    matches!(error, Error::SessionLost) && now.is_some_and(|now| !Arc::ptr_eq(&now, seat))
 }
 
 /// Whether the call may be made twice, by the server's own word.
@@ -125,8 +137,13 @@ async fn is_safe(link: &Link, seat: &Seat, request: &Request<'_>) -> bool {
     known() == Some(true)
 }
 
-/// Has the server name its tools, until enough is known. Gives whether it did.
+/// Has the server name its tools, until enough is known or it takes too long. Gives whether it did.
 async fn ask_for_tools(shared: &Shared, seat: &Seat, is_enough: impl Fn() -> bool) -> bool {
+    let patience = NAMING.min(shared.config.timeouts.control);
+    tokio::time::timeout(patience, page_by_page(shared, seat, is_enough)).await.unwrap_or(false)
+}
+
+async fn page_by_page(shared: &Shared, seat: &Seat, is_enough: impl Fn() -> bool) -> bool {
     let mut cursor: Option<String> = None;
     for _ in 0..shared.config.limits.pages {
         if is_enough() {

@@ -67,7 +67,7 @@ impl Link {
             }
             _ => {
                 self.follow(seats, version, Whom::And(lane));
-                Succession::Elsewhere
+                Succession::Moved
             }
         }
     }

@@ -91,7 +91,7 @@ pub(crate) fn of_client(error: &Error, safe: bool) -> ErrorObject {
             "The server behind this gateway speaks 2024-11-05 over HTTP+SSE, which is not supported.",
             false,
         ),
-        Error::Connect(_) | Error::SessionLost | Error::Moved => unavailable(&error.to_string()),
+        Error::Connect(_) | Error::SessionLost => unavailable(&error.to_string()),
         Error::Untrusted(why) => untrusted(why),
         Error::Timeout(Wait::Head | Wait::Call) | Error::Broken(_) | Error::OutcomeUnknown { .. } => {
             unknown(&error.to_string(), safe)

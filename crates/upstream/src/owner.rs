@@ -18,19 +18,13 @@ pub(crate) struct LinkOwner {
 }
 
 impl LinkOwner {
-    /// The link, if its lane still sits here: a seat that was left lives on while calls are there, and has no say.
-    fn seated(&self) -> Option<Arc<Link>> {
-        let link = self.link.upgrade()?;
-        let is_here = link.lanes[self.lane].seat().is_none_or(|seat| seat.no == self.seat);
-        (is_here && !link.is_closed()).then_some(link)
+    fn open_link(&self) -> Option<Arc<Link>> {
+        self.link.upgrade().filter(|link| !link.is_closed())
     }
 
-    /// What comes after a session on a seat that its lane has left.
-    fn without_a_say(&self) -> Succession {
-        match self.link.upgrade() {
-            Some(link) if !link.is_closed() => Succession::Elsewhere,
-            _ => Succession::End,
-        }
+    /// Whether the lane still sits here: a seat that was left lives on while calls are there, and has no say.
+    fn is_seat_of(&self, link: &Link) -> bool {
+        link.lanes[self.lane].seat().is_none_or(|seat| seat.no == self.seat)
     }
 }
 
@@ -54,18 +48,24 @@ impl Owner for LinkOwner {
 
     fn lost(&self, session: OpenSession) -> Boxed<'_, Succession> {
         Box::pin(async move {
-            match self.seated() {
-                Some(link) => link.succession(self.lane, &self.place, &session).await,
-                None => self.without_a_say(),
+            match self.open_link() {
+                Some(link) if self.is_seat_of(&link) => {
+                    link.succession(self.lane, &self.place, &session).await
+                }
+                Some(_) => Succession::Moved,
+                None => Succession::End,
             }
         })
     }
 
     fn renewed(&self, lost: OpenSession, session: OpenSession) -> Boxed<'_, Result<Vec<Repeat>, Succession>> {
         Box::pin(async move {
-            match self.seated() {
-                Some(link) => link.renewed(self.lane, &self.place, &lost, &session).await,
-                None => Err(self.without_a_say()),
+            match self.open_link() {
+                Some(link) if self.is_seat_of(&link) => {
+                    link.renewed(self.lane, &self.place, &lost, &session).await
+                }
+                Some(_) => Err(Succession::Moved),
+                None => Err(Succession::End),
             }
         })
     }

@@ -367,8 +367,10 @@ impl Backend for Upstream {
             for (no, lane) in link.lanes.iter().enumerate() {
                 let Some(seat) = lane.seat() else { continue };
                 let mut told = seat.client.notify(&notification.method, params).await;
-                if let (Err(Error::Moved), Ok(seat)) = (&told, link.seated(no).await) {
-                    told = seat.client.notify(&notification.method, params).await;
+                if let (Err(Error::SessionLost), Ok(now)) = (&told, link.seated(no).await)
+                    && !Arc::ptr_eq(&now, &seat)
+                {
+                    told = now.client.notify(&notification.method, params).await;
                 }
                 if let Err(error) = told {
                     let method = &notification.method;

@@ -7,6 +7,7 @@ mod support;
 mod server;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use steadfast::SessionEventKind::Healed;
 use support::{Backing, Host, Relay, Session, Value, json, within};
@@ -23,7 +24,7 @@ async fn tools_are_listed_and_called_in_every_revision() {
     for revision in ["2025-03-26", "2025-06-18", "2025-11-25"] {
         let session = Session::at(&host, revision).await;
         let list = session.request(1, "tools/list", json!({})).send().await.answer();
-        assert_eq!(list["result"]["tools"].as_array().unwrap().len(), 5, "{revision}");
+        assert_eq!(list["result"]["tools"].as_array().unwrap().len(), 6, "{revision}");
         assert_eq!(session.say("2", "deploy", json!({"region": "ü"})).await, "\"ü\"", "{revision}");
         let unknown = session.call(3, "no such tool", json!({})).await;
         assert_eq!(unknown["error"]["code"], -32602, "{revision}: {unknown}");
@@ -75,6 +76,33 @@ async fn a_cancelled_call_is_cancelled_in_the_handler() {
     assert_eq!(session.cancel("x").await.status, 202);
     assert_eq!(within("the cancellation", news.recv()).await, Some("cancelled"));
     assert_eq!(stream.messages().await, Vec::<Value>::new());
+}
+
+/// The answer comes while nobody is connected, and rmcp keeps none: it gives an empty stream for it, however often it is asked.
+#[tokio::test]
+async fn a_call_whose_answer_is_lost_ends() {
+    let (url, mut news) = server::start().await;
+    let relay = Relay::before(&url).await;
+    let host = Host::before(Backing::Memory, [relay.url()], |builder| {
+        builder.upstream(|config| {
+            // For as long as it takes: rmcp itself says three seconds.
+            config.backoff.longest_retry = Duration::from_millis(20);
+            config.backoff.attempts = 1000;
+        })
+    })
+    .await;
+    let session = Session::open(&host).await;
+    let mut stream = session.tool(1, "until_heard", json!({})).stream().await;
+    assert!(stream.next().await.unwrap().is_priming());
+    assert_eq!(within("the beginning", news.recv()).await, Some("begun"));
+    relay.kill().await;
+    while within("the end", news.recv()).await != Some("done") {}
+    // What the handler returns has a short way to go.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    relay.revive();
+    let told = stream.messages().await;
+    let data = json!({"reason": "outcome_unknown", "retryable": false});
+    assert_eq!(told.last().map(|last| &last["error"]["data"]), Some(&data), "{told:?}");
 }
 
 /// A server that was started anew knows nothing of the session, and the client need not know.

@@ -6,6 +6,7 @@ use http::StatusCode;
 use steadfast_wire::rpc::METHOD_NOT_FOUND;
 use steadfast_wire::sse::Kind;
 use steadfast_wire::{RequestId, headers};
+use tokio::time::Instant;
 
 use super::receive::receive;
 use super::{Session, Sessions};
@@ -88,14 +89,15 @@ impl Run<'_> {
         let mut position = Position::default();
         loop {
             position.connected();
+            let begun = Instant::now();
             let why = loop {
                 let event = match stream.next().await {
                     Ok(event) => event,
                     Err(End::Over(why)) => break why,
                     Err(End::TooMuch(error)) => return Err(Error::BadAnswer(error.to_string())),
                 };
-                position.note(&event);
-                if event.kind != Kind::Message || event.data.is_empty() {
+                let is_new = position.note(&event);
+                if !is_new || event.kind != Kind::Message || event.data.is_empty() {
                     continue;
                 }
                 if let Some(answer) = self.messages(&event.data).await? {
@@ -103,7 +105,12 @@ impl Run<'_> {
                     return Ok(answer);
                 }
             };
-            if why == Over::Ended && position.wants_to_be_polled() {
+            let was_there = position.ended(begun.elapsed());
+            if position.is_hung_up_on() {
+                let why = format!("{why}, and each time it is resumed it ends without a word");
+                return Err(Error::OutcomeUnknown { why });
+            }
+            if was_there && why == Over::Ended && position.wants_to_be_polled() {
                 self.job.listener.sent_away();
             }
             stream = Box::pin(self.resume(&mut position, why.to_string())).await?;
@@ -159,6 +166,8 @@ impl Run<'_> {
 }
 
 /// Whether a refusal may be over soon.
-pub(super) fn may_pass(status: StatusCode) -> bool {
-    status.is_server_error() || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
+fn may_pass(status: StatusCode) -> bool {
+    // A conflict: it has not noticed yet that the connection before was cut.
+    let passing = [StatusCode::TOO_MANY_REQUESTS, StatusCode::REQUEST_TIMEOUT, StatusCode::CONFLICT];
+    status.is_server_error() || passing.contains(&status)
 }

@@ -160,7 +160,7 @@ fn adopted(succession: Succession, generation: u64) -> Result<Option<Session>, E
     match succession {
         Succession::Renew => Ok(None),
         Succession::Adopt(open) => Ok(Some(Session { generation, ..reopen(open)? })),
-        Succession::Elsewhere => Err(Error::Moved),
+        Succession::Moved => Err(Error::SessionLost),
         Succession::End => Err(Error::Closed),
     }
 }
@@ -215,8 +215,9 @@ pub(crate) async fn initialize(link: &Link, offer: Revision, generation: u64) ->
     let Some(revision) = Revision::parse(&version).filter(|revision| !revision.is_modern()) else {
         return Err(Error::NoCommonRevision { offered: vec![version] });
     };
-    let id = headers.get(headers::SESSION_ID).cloned();
-    let session = Session { id, revision, generation, server };
+    // Copied: as parts of what the connection has read they would keep all of that in memory, for as long as the session lasts.
+    let id = headers.get(headers::SESSION_ID).and_then(|id| HeaderValue::from_bytes(id.as_bytes()).ok());
+    let session = Session { id, revision, generation, server: Bytes::copy_from_slice(&server) };
     let initialized = message::notification("notifications/initialized", None);
     let error = match link.control(session.headers(), initialized).await {
         Ok((_, Incoming::Refusal { status, body, challenge })) => {

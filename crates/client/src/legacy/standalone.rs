@@ -147,8 +147,8 @@ async fn listen(
             Ok(event) => event,
             Err(end) => return end,
         };
-        position.note(&event);
-        if event.kind != Kind::Message || event.data.is_empty() {
+        let is_new = position.note(&event);
+        if !is_new || event.kind != Kind::Message || event.data.is_empty() {
             continue;
         }
         match shared.link.messages(&event.data, session.revision) {

@@ -20,6 +20,9 @@ use tokio::task::JoinSet;
 /// Text that only survives if nobody reads it.
 const STATE: &str = "st.ate/+= \"quotes\"\n\ttab ü";
 
+/// How many news nobody has to have heard yet.
+pub(crate) const NEWS: usize = 8;
+
 #[derive(Clone)]
 pub(crate) struct Handler {
     /// Told what becomes of calls that wait to be cancelled.
@@ -28,7 +31,7 @@ pub(crate) struct Handler {
 
 /// Serves until the test is over.
 pub(crate) async fn start() -> (Uri, mpsc::Receiver<&'static str>) {
-    let (news, heard) = mpsc::channel(8);
+    let (news, heard) = mpsc::channel(NEWS);
     let handler = Handler { news };
     let sessions = Arc::new(LocalSessionManager::default());
     let service = StreamableHttpService::new(move || Ok(handler.clone()), sessions, Default::default());
@@ -78,6 +81,13 @@ impl ServerHandler for Handler {
                 let _ = self.news.send("cancelled").await;
                 String::new()
             }
+            "until_heard" => {
+                // One more than there is room for.
+                for news in ["begun"].into_iter().chain([""; NEWS]).chain(["done"]) {
+                    let _ = self.news.send(news).await;
+                }
+                String::new()
+            }
             other => return Err(ErrorData::invalid_params(format!("there is no tool {other:?}"), None)),
         };
         Ok(CallToolResult::success(vec![ContentBlock::text(text)]).into())
@@ -95,6 +105,7 @@ fn tools() -> Vec<Tool> {
         tool("form", json!({})),
         tool("fan", json!({})),
         tool("until_cancelled", json!({})),
+        tool("until_heard", json!({})),
     ]
 }
 

@@ -174,7 +174,7 @@ async fn what_cannot_be_read_is_an_error_that_says_so() {
     )
     .await;
     check_error(400, "text/html", "<p>no</p>", "the server refused with status 400: <p>no</p>", None).await;
-    check_error(404, json, "{}", "the server forgets its sessions at once", None).await;
+    check_error(404, json, "{}", "the server has forgotten the session", None).await;
     check_error(302, json, "", "the server refused with status 302: ", None).await;
     check_error(500, json, "oops", "the server refused with status 500: oops", Unknown).await;
     check_error(400, json, r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"m"}}"#, "the server refused with status 400: {\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32000,\"message\":\"m\"}}", None).await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use steadfast_client::{CallOptions, Effect, Error, Step};
 
-use crate::support::{Reply, Request, Server, call, config, connect, json, value, within};
+use crate::support::{Recorder, Reply, Request, Server, Value, call, config, connect, json, value, within};
 
 /// What the GETs of a client said they had seen last.
 fn seen(server: &Server) -> Vec<String> {
@@ -88,6 +88,38 @@ async fn every_break_is_survived_and_nothing_comes_twice() {
     assert_eq!(seen(&server), ["a", "c", "c", "c"]);
 }
 
+/// Some servers, rmcp among them, go on with the event that was seen last and not with the one after.
+#[tokio::test]
+async fn an_event_that_comes_again_is_heard_once() {
+    let message = |id: &str, message: &Value| format!("id: {id}\ndata: {message}\n\n");
+    let ask = message("b", &json!({"jsonrpc": "2.0", "id": "x", "method": "roots/list"}));
+    let note = |n: u32| json!({"jsonrpc": "2.0", "method": format!("notifications/n{n}")});
+    let first = Reply::stream().send("id: a\nretry: 1\ndata:\n\n").send(&ask);
+    // The ask has been answered by the time that it comes again.
+    let is_answered = |log: &[Request]| log.iter().any(Request::is_answer);
+    let later = vec![
+        Reply::stream().until(is_answered).send(&ask).send(&message("c", &note(1))),
+        Reply::stream().send(&message("c", &note(1))).send(&message("d", &note(2))),
+        Reply::stream().send(&message("d", &note(2))).send("id: e\ndata: $ANSWER\n\n"),
+    ];
+    let server = breaking(first, later).await;
+    let client = connect(config(&server), Recorder::default()).await;
+    let mut call = client.call("tools/call", Some(r#"{"name":"t"}"#)).unwrap();
+    let mut heard = Vec::new();
+    let answer = loop {
+        match within("the next step", call.next()).await {
+            Step::Notification(notification) => heard.push(notification.method),
+            Step::Done(answer) => break answer,
+        }
+    };
+    assert_eq!(value(answer), json!({"ok": true}));
+    assert_eq!(heard, ["notifications/n1", "notifications/n2"]);
+    assert_eq!(seen(&server), ["b", "c", "d"]);
+    // Whatever was sent before has arrived before this.
+    client.notify("notifications/after", None).await.unwrap();
+    assert_eq!(server.count(Request::is_answer), 1);
+}
+
 #[tokio::test]
 async fn the_server_says_how_long_to_wait() {
     let first = Reply::stream().send("id: a\nretry: 200\ndata:\n\n");
@@ -128,6 +160,23 @@ async fn what_cannot_be_resumed_is_unknown_and_not_repeated() {
     check_unknown(primed(), vec![no_stream], "the stream broke, and resuming gave no stream", 1).await;
     let why = "resuming was refused with status 503 Service Unavailable, too often in a row";
     check_unknown(primed(), vec![Reply::status(503)], why, 4).await;
+    let why = "resuming was refused with status 409 Conflict, too often in a row";
+    check_unknown(primed(), vec![Reply::status(409)], why, 4).await;
+}
+
+/// Servers that allow one reader of a stream refuse the next for as long as they believe in a connection that was cut.
+#[tokio::test]
+async fn a_stream_that_is_taken_is_waited_for() {
+    let later = vec![
+        Reply::status(409),
+        Reply::status(409),
+        Reply::status(409),
+        Reply::stream().send("data: $ANSWER\n\n"),
+    ];
+    let server = breaking(Reply::stream().send("id: a\ndata:\n\n"), later).await;
+    let client = connect(config(&server), ()).await;
+    assert_eq!(value(call(&client, "t").await), json!({"ok": true}));
+    assert_eq!(seen(&server), ["a", "a", "a", "a"]);
 }
 
 fn http_reason(status: u16) -> String {
@@ -138,6 +187,25 @@ fn http_reason(status: u16) -> String {
         _ => " Method Not Allowed",
     }
     .to_owned()
+}
+
+/// A server that has forgotten the stream of a call may answer for it with one that is empty, as rmcp does.
+#[tokio::test]
+async fn a_stream_that_is_always_empty_is_given_up() {
+    let primed = || Reply::stream().send("id: a\nretry: 1\ndata:\n\n");
+    let why = |end: &str| format!("{end}, and each time it is resumed it ends without a word");
+    check_unknown(primed(), vec![Reply::stream()], &why("the stream ended"), 3).await;
+    // A word in between is a poll, however short; a comment is no word.
+    let later = vec![Reply::stream(), Reply::stream(), primed(), Reply::stream().send(": hello\n\n")];
+    check_unknown(primed(), later, &why("the stream ended"), 6).await;
+    // That it fails in between, too, makes it no better.
+    let later = vec![Reply::stream(), Reply::status(503), Reply::stream()];
+    check_unknown(primed(), later, &why("the stream ended"), 4).await;
+    let server = breaking(primed(), vec![Reply::chunked()]).await;
+    let client = connect(config(&server), ()).await;
+    let error = call(&client, "t").await.expect_err("there is no answer");
+    assert!(matches!(error, Error::OutcomeUnknown { .. }), "broken, and not ended: {error}");
+    assert_eq!(seen(&server), ["a", "a", "a"]);
 }
 
 #[tokio::test]
@@ -151,7 +219,7 @@ async fn a_call_that_is_polled_for_ever_ends_at_its_deadline() {
     let answer = within("the deadline", call.answer()).await;
     assert_eq!(answer, Err(Error::Timeout(steadfast_client::Wait::Call)));
     assert!(server.count(|request| request.verb == "GET") > 4);
-    let cancelled = json!({"requestId": serde_json::from_str::<serde_json::Value>(&id.to_string()).unwrap()});
+    let cancelled = json!({"requestId": serde_json::from_str::<Value>(&id.to_string()).unwrap()});
     server
         .until("the cancellation", |log| {
             log.iter().any(|one| one.method() == "notifications/cancelled" && one.body["params"] == cancelled)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use steadfast_client::{Client, Effect, Error, Event, Revision};
+use steadfast_client::{Boxed, Client, Effect, Error, Event, OpenSession, Owner, Revision, Succession};
 
 use crate::support::{Recorder, Reply, Request, Server, call, config, connect, json, value, within};
 
@@ -146,6 +146,30 @@ async fn a_server_that_forgets_every_session_is_given_up() {
     let error = call(&client, "t").await.unwrap_err();
     assert_eq!((error.effect(), error), (Effect::None, Error::SessionLost));
     assert_eq!(server.count(|one| one.method() == "initialize"), 2);
+}
+
+/// Wants this in place of every session that is lost.
+struct Heir(Succession);
+
+impl Owner for Heir {
+    fn lost(&self, _session: OpenSession) -> Boxed<'_, Succession> {
+        Box::pin(async { self.0.clone() })
+    }
+}
+
+#[tokio::test]
+async fn the_owner_may_want_no_other_session() {
+    for (succession, expect) in [
+        (Succession::Moved, (Error::SessionLost, Effect::None)),
+        (Succession::End, (Error::Closed, Effect::Unknown)),
+    ] {
+        let (server, forgotten) = forgetful(false).await;
+        let client = connect(config(&server), Heir(succession)).await;
+        forgotten.store(true, Ordering::SeqCst);
+        let error = call(&client, "t").await.unwrap_err();
+        assert_eq!((error.clone(), error.effect()), expect);
+        assert_eq!(server.count(|one| one.method() == "initialize"), 1);
+    }
 }
 
 #[tokio::test]

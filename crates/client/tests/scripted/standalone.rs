@@ -58,6 +58,21 @@ async fn it_is_resumed_from_where_it_broke() {
     server.until("the end of the stream", |log| log.iter().any(|one| one.verb == "CLOSED")).await;
 }
 
+/// As rmcp does it: resumed at the event that was seen last, and the first message has the id of the priming event.
+#[tokio::test]
+async fn what_comes_again_is_heard_once_and_what_only_looks_like_it_is_heard() {
+    let (server, owner, _client) = hold(vec![
+        Reply::stream().send("id: 0\nretry: 1\ndata:\n\n"),
+        Reply::stream().send(&note("0", 1)),
+        Reply::stream().send(&note("0", 1)).send(&note("1", 2)),
+        Reply::stream().send(&note("1", 2)).send(&note("2", 3)).hang(),
+    ])
+    .await;
+    owner.until("the last", |owner| owner.notifications().last().is_some_and(|last| last == "n3")).await;
+    assert_eq!(owner.notifications(), ["n1", "n2", "n3"]);
+    assert_eq!(gets(&server), ["s1 -", "s1 0", "s1 0", "s1 1"]);
+}
+
 #[tokio::test]
 async fn a_server_may_have_none() {
     let (server, owner, _client) = hold(vec![Reply::status(405)]).await;

@@ -155,7 +155,7 @@ settings! {
         idle: Time,
         /// A session whose last connection broke ends after this long, unless somebody comes back.
         grace: Time,
-        /// An answer that nobody has read stays readable for this long.
+        /// An answer that nobody has read stays readable for this long, and up to a quarter longer.
         retention: Time,
         /// A closed session's last events stay readable for this long.
         linger: Time,

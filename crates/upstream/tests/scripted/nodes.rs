@@ -77,11 +77,18 @@ async fn a_call_that_only_looks_is_made_again_by_another_gateway() {
 /// Not every client asks for the list of tools, and none asks each gateway.
 #[tokio::test]
 async fn a_gateway_that_shares_its_sessions_finds_out_which_tools_only_look() {
+    for first in [Reply::status(500), Reply::stream().hang()] {
+        check_that_tools_are_found_out(first).await;
+    }
+}
+
+/// `first` is what the first request for the list gets.
+async fn check_that_tools_are_found_out(first: Reply) {
     let lists = |server: &Server| server.log().iter().filter(|r| r.method() == "tools/list").count();
-    let refusals = AtomicUsize::new(0);
+    let asked = AtomicUsize::new(0);
     let server = server(move |request| {
-        let is_first = request.method() == "tools/list" && refusals.fetch_add(1, Ordering::SeqCst) == 0;
-        is_first.then(|| Reply::status(500))
+        let is_first = request.method() == "tools/list" && asked.fetch_add(1, Ordering::SeqCst) == 0;
+        is_first.then(|| first.clone())
     })
     .await;
     let alone = Host::before(Backing::Memory, [server.url()], |builder| builder).await;
@@ -91,7 +98,10 @@ async fn a_gateway_that_shares_its_sessions_finds_out_which_tools_only_look() {
     }
     assert_eq!(lists(&server), 0, "nobody could take a call over");
 
-    let host = durable(&server).await;
+    let host = Host::before(Backing::Sqlite, [server.url()], |builder| {
+        builder.upstream(|config| config.timeouts.control = Duration::from_millis(500))
+    })
+    .await;
     let session = Session::open(&host).await;
     let asked_twice = async {
         for id in 0.. {

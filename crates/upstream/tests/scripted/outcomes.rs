@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::support::server::{Reply, Request, Server};
-use crate::support::{Value, json};
+use crate::support::{Backing, Host, Session, Value, json};
 
 use super::{call, calls, opened, reason};
 
@@ -110,6 +110,30 @@ async fn what_may_do_harm_is_not_repeated() {
             );
         }
     }
+}
+
+/// Nobody knows whether the call may be repeated, and the server does not say: its client is told, and the next call has its turn.
+#[tokio::test]
+async fn a_server_that_does_not_name_its_tools_holds_up_nobody() {
+    let server = Server::with_sessions(|request| match request.method() {
+        "tools/list" => Some(Reply::stream().hang()),
+        "tools/call" if request.calls("breaks") => Some(Reply::default()),
+        "tools/call" => Some(Reply::result(request, &json!({}))),
+        _ => None,
+    })
+    .await;
+    let host = Host::before(Backing::Memory, [server.url()], |builder| {
+        builder.upstream(|config| {
+            config.timeouts.control = Duration::from_millis(500);
+            config.calls.concurrency = std::num::NonZeroUsize::new(1);
+        })
+    })
+    .await;
+    let session = Session::open(&host).await;
+    assert_eq!(reason(&call(&session, 1, "breaks").await), ("outcome_unknown".to_owned(), false));
+    assert_eq!(call(&session, 2, "works").await["result"], json!({}));
+    let lists = server.count(|request| request.method() == "tools/list");
+    assert_eq!((calls(&server, "breaks"), lists), (1, 1));
 }
 
 /// What the server said of a tool counts until it says that its tools have changed, on whatever stream.

@@ -194,6 +194,40 @@ async fn calls_at_the_old_replica_are_not_taken_for_those_at_the_new() {
     assert_eq!(heard.last().unwrap()["result"], json!({"new": true}));
 }
 
+/// A call is on its way to a replica that has forgotten the session while another call moves the session away: nobody has done
+/// anything about it, so it follows.
+#[tokio::test]
+async fn a_call_that_comes_too_late_follows_its_session() {
+    fn script(request: &Request) -> Option<Reply> {
+        let is_a = request.header("mcp-session-id").is_some_and(|id| id.starts_with('a'));
+        let is_prodded = |log: &[Request]| log.iter().any(|request| request.verb == "PROD");
+        match request.method() {
+            "tools/call" if is_a => {
+                let forgotten = "HTTP/1.1 404 x\r\ncontent-length: 0\r\n\r\n";
+                Some(Reply::default().until(is_prodded).send(forgotten))
+            }
+            "prompts/get" if is_a => Some(Reply::default()),
+            _ => None,
+        }
+    }
+    let pair = Pair::start(script).await;
+    let host = pair.gateway().await;
+    let session = Session::open(&host).await;
+    let late = tokio::spawn({
+        let session = session.clone();
+        async move { call(&session, 1, "late").await }
+    });
+    pair.a.server.until("the call", |log| log.iter().any(|r| r.calls("late"))).await;
+    pair.at_a.shut().await;
+    let moved = session.request(2, "prompts/get", json!({"name": "p"})).send().await.answer();
+    assert_eq!((&moved["result"], pair.b.opened()), (&json!({}), 1), "{moved}");
+    pair.a.server.prod();
+    let answer = within("the answer", late).await.unwrap();
+    assert_eq!(answer["result"], json!({}), "{answer}");
+    assert_eq!((calls(&pair.a.server, "late"), calls(&pair.b.server, "late")), (1, 1));
+    assert_eq!((pair.a.opened(), pair.b.opened(), host.upstream().healed()), (1, 1, 1));
+}
+
 /// If the other replica does not take the session, the first is waited for.
 #[tokio::test]
 async fn a_replica_that_comes_back_first_keeps_its_sessions() {

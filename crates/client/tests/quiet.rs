@@ -1,0 +1,140 @@
+//! GETs, whose answers last: each has a connection of its own, which is in memory here, so that the test decides what comes when.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::io;
+use std::task::{Context, Poll};
+
+use http::{Request, Response, Uri};
+use http_body_util::BodyExt as _;
+use hyper_util::rt::TokioIo;
+use steadfast_client::transport::{Body, Http, SendError, Transport as _};
+use steadfast_client::{Boxed, Bytes, Limits};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+use tokio::sync::mpsc;
+use tower_service::Service;
+
+/// Connects to whoever takes the other ends.
+#[derive(Clone)]
+struct Network(mpsc::UnboundedSender<DuplexStream>);
+
+impl Service<Uri> for Network {
+    type Response = TokioIo<DuplexStream>;
+    type Error = io::Error;
+    type Future = Boxed<'static, io::Result<Self::Response>>;
+
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _server: Uri) -> Self::Future {
+        let (near, far) = tokio::io::duplex(64 << 10);
+        self.0.send(far).unwrap();
+        Box::pin(std::future::ready(Ok(TokioIo::new(near))))
+    }
+}
+
+/// Asks for a stream of a server that says these bytes to it and then closes the connection. Gives what the server was told, too.
+async fn get(said: &[u8]) -> (String, Result<Response<Body>, SendError>) {
+    let (ends, mut connected) = mpsc::unbounded_channel();
+    let limits = Limits { head_bytes: 16 << 10, headers: 8, ..Limits::default() };
+    let http = Http::over(Network(ends), &limits);
+    let request = Request::get("http://user:secret@server:80/mcp?a=b").header("x-one", "1");
+    let serve = async {
+        let mut end = connected.recv().await.unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(end.read_u8().await.unwrap());
+        }
+        // As it comes over a network: in any pieces.
+        for piece in said.chunks(7) {
+            if end.write_all(piece).await.is_err() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        String::from_utf8(head).unwrap()
+    };
+    tokio::join!(serve, http.send(request.body(Bytes::new()).unwrap()))
+}
+
+/// The whole body, or why there is none.
+async fn body(said: &[u8]) -> Result<String, String> {
+    let body = get(said).await.1.unwrap().into_body().collect().await;
+    body.map(|body| String::from_utf8(body.to_bytes().to_vec()).unwrap()).map_err(|error| error.to_string())
+}
+
+/// Why there is no answer.
+async fn refused(said: &[u8]) -> String {
+    match get(said).await.1 {
+        Err(SendError::Broken(why)) => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_server_is_asked_as_it_expects() {
+    let (head, answer) =
+        get(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nx-two: 2\r\ncontent-length: 0\r\n\r\n")
+            .await;
+    assert_eq!(head, "GET /mcp?a=b HTTP/1.1\r\nx-one: 1\r\nhost: server:80\r\n\r\n");
+    let answer = answer.unwrap();
+    assert_eq!(answer.status(), 200);
+    assert_eq!(answer.headers()["x-two"], "2");
+}
+
+#[tokio::test]
+async fn however_a_body_is_framed_it_is_read_whole() {
+    let expected = Ok(":\n\ndata: 1\n\n".to_owned());
+    let chunked =
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\n:\n\n\r\n9\r\ndata: 1\n\n\r\n0\r\n\r\n";
+    assert_eq!(body(chunked).await, expected);
+    assert_eq!(body(b"HTTP/1.1 200 OK\r\ncontent-length: 12\r\n\r\n:\n\ndata: 1\n\nrest").await, expected);
+    assert_eq!(body(b"HTTP/1.0 200 OK\r\n\r\n:\n\ndata: 1\n\n").await, expected);
+    // What comes before the answer is none.
+    let hint = b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\nx";
+    assert_eq!(body(hint).await, Ok("x".to_owned()));
+    assert_eq!(body(b"HTTP/1.1 204 No Content\r\n\r\n").await, Ok(String::new()));
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_off_is_not_taken_for_a_whole_one() {
+    let short = "the connection was closed before the end of the answer";
+    let chunked = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\n:\n\n\r\n";
+    assert_eq!(body(chunked).await, Err(short.to_owned()));
+    assert_eq!(body(b"HTTP/1.1 200 OK\r\ncontent-length: 12\r\n\r\nx").await, Err(short.to_owned()));
+    let amiss = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabcd\r\n0\r\n\r\n";
+    assert_eq!(body(amiss).await, Err("a chunk is longer than it said".to_owned()));
+}
+
+#[tokio::test]
+async fn what_is_no_answer_is_said_to_be_none() {
+    assert_eq!(refused(b"").await, "the server closed the connection without an answer");
+    assert_eq!(
+        refused(b"HTTP/1.1 200 OK\r\nx-half").await,
+        "the server closed the connection without an answer"
+    );
+    assert_eq!(refused(b"SSH-2.0-OpenSSH_9.2p1\r\n").await, "its answer is not HTTP");
+    let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "x: 1\r\n".repeat(9));
+    assert_eq!(refused(many.as_bytes()).await, "its answer has too many headers");
+    let long = format!("HTTP/1.1 200 OK\r\nx: {}\r\n", "x".repeat(16 << 10));
+    assert_eq!(refused(long.as_bytes()).await, "the head of its answer is too long");
+    let lengths = b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n";
+    assert_eq!(refused(lengths).await, "its Content-Length is several numbers");
+}
+
+#[tokio::test]
+async fn a_stream_that_nobody_wants_any_more_closes_its_connection() {
+    let (ends, mut connected) = mpsc::unbounded_channel();
+    let http = Http::over(Network(ends), &Limits::default());
+    let serve = async {
+        let mut end: DuplexStream = connected.recv().await.unwrap();
+        end.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await.unwrap();
+        end
+    };
+    let request = Request::get("http://server/").body(Bytes::new()).unwrap();
+    let (mut end, answer) = tokio::join!(serve, http.send(request));
+    drop(answer.unwrap());
+    let mut rest = Vec::new();
+    end.read_to_end(&mut rest).await.unwrap();
+    assert!(rest.ends_with(b"\r\n\r\n"));
+}

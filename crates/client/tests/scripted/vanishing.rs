@@ -1,0 +1,42 @@
+//! Servers whose machine vanishes without a word, which only the kernel can notice.
+
+use std::time::Duration;
+
+use crate::support::{Reply, Server, config, connect, within};
+
+/// How often the kernel counts in a second where it says how long its timers still run.
+const TICKS: u64 = 100;
+
+/// How long the keep-alive timer still runs on each connection to this port that has one.
+fn keep_alives(port: u16) -> Vec<Duration> {
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("the table of connections");
+    let timers = table.lines().filter_map(|line| {
+        let fields: Vec<_> = line.split_ascii_whitespace().collect();
+        let (_, remote) = fields.get(2)?.split_once(':')?;
+        // The second kind of timer is this one.
+        let ticks = fields.get(5)?.strip_prefix("02:")?;
+        (u16::from_str_radix(remote, 16).ok()? == port).then(|| u64::from_str_radix(ticks, 16).ok())?
+    });
+    timers.map(|ticks| Duration::from_millis(ticks * 1000 / TICKS)).collect()
+}
+
+/// The call has been sent and acknowledged, so that nothing but a probe of the kernel's finds out that nobody is there.
+#[tokio::test]
+async fn a_connection_that_waits_for_an_answer_is_probed() {
+    let server = Server::with_sessions(|request| request.calls("t").then(|| Reply::stream().hang())).await;
+    let client = connect(config(&server), ()).await;
+    let _call = client.call("tools/call", Some(r#"{"name":"t"}"#)).unwrap();
+    server.until("the call", |log| log.iter().any(|request| request.calls("t"))).await;
+    let port = server.url().port_u16().expect("a port");
+    let probed = async {
+        loop {
+            // Until the request is acknowledged, another timer runs.
+            match keep_alives(port).into_iter().max() {
+                Some(next) => return next,
+                None => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+    };
+    let next = within("a connection that is probed", probed).await;
+    assert!(next <= Duration::from_secs(15), "two hours are the kernel's own idea: {next:?}");
+}

@@ -1,0 +1,113 @@
+//! A response that lasts, written without hyper: that keeps 16 KiB of buffers for every connection, and a client that
+//! listens for hours needs none.
+
+use std::io;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::SystemTime;
+
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use http::header::{CONNECTION, CONTENT_TYPE, DATE, TRANSFER_ENCODING};
+use http::{HeaderValue, Method, Request, Response, Version};
+use http_body::Body;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+
+/// How much is read at a time of what a client says while it ought to listen. It is thrown away.
+const DEAF_READ: usize = 256;
+
+/// Whether somebody may listen for long: a stream of events was asked for, nobody knows its length, and chunks are understood.
+pub(super) fn lasts<B: Body>(request: &Asked, response: &Response<B>) -> bool {
+    let is_stream = |value: &HeaderValue| value.as_bytes().starts_with(b"text/event-stream");
+    request.0
+        && response.status().is_success()
+        && response.body().size_hint().exact().is_none()
+        && !response.body().is_end_stream()
+        && response.headers().get(CONTENT_TYPE).is_some_and(is_stream)
+}
+
+/// What has to be known of a request once it is gone: whether its answer may be written here.
+pub(super) struct Asked(bool);
+
+impl Asked {
+    pub(super) fn of(request: &Request<impl Body>) -> Self {
+        let is_plain = request.method() == Method::GET && request.version() == Version::HTTP_11;
+        Self(is_plain && request.body().is_end_stream())
+    }
+}
+
+/// Writes all of it, then ends the connection; or stops as soon as the client has gone.
+pub(super) async fn write<T, B>(mut stream: T, response: Response<B>) -> io::Result<()>
+where
+    T: AsyncRead + AsyncWrite + Unpin,
+    B: Body<Data = Bytes>,
+    B::Error: std::fmt::Display,
+{
+    let (parts, body) = response.into_parts();
+    stream.write_all(&head(&parts)).await?;
+    let mut body = std::pin::pin!(body);
+    while let Some(frame) = next(&mut stream, body.as_mut()).await? {
+        let Ok(data) = frame.into_data() else { continue };
+        if data.is_empty() {
+            // An empty chunk is the last one.
+            continue;
+        }
+        let size = format!("{:x}\r\n", data.len());
+        let mut chunk = size.as_bytes().chain(data).chain(&b"\r\n"[..]);
+        stream.write_all_buf(&mut chunk).await?;
+        stream.flush().await?;
+    }
+    stream.write_all(b"0\r\n\r\n").await?;
+    stream.shutdown().await
+}
+
+/// What comes next; an error if the client goes first.
+async fn next<T, B>(stream: &mut T, mut body: Pin<&mut B>) -> io::Result<Option<http_body::Frame<Bytes>>>
+where
+    T: AsyncRead + Unpin,
+    B: Body<Data = Bytes>,
+    B::Error: std::fmt::Display,
+{
+    std::future::poll_fn(|context| {
+        let mut space = [0; DEAF_READ];
+        loop {
+            let mut heard = ReadBuf::new(&mut space);
+            match Pin::new(&mut *stream).poll_read(context, &mut heard) {
+                Poll::Pending => break,
+                Poll::Ready(Ok(())) if heard.filled().is_empty() => {
+                    return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+                }
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            }
+        }
+        body.as_mut()
+            .poll_frame(context)
+            .map(|frame| frame.transpose().map_err(|error| io::Error::other(error.to_string())))
+    })
+    .await
+}
+
+fn head(parts: &http::response::Parts) -> Bytes {
+    let mut head = BytesMut::with_capacity(512);
+    head.put_slice(b"HTTP/1.1 ");
+    head.put_slice(parts.status.as_str().as_bytes());
+    head.put_slice(b" ");
+    head.put_slice(parts.status.canonical_reason().unwrap_or_default().as_bytes());
+    head.put_slice(b"\r\n");
+    let ours = [CONNECTION, DATE, TRANSFER_ENCODING];
+    for (name, value) in parts.headers.iter().filter(|(name, _)| !ours.contains(name)) {
+        field(&mut head, name.as_str(), value.as_bytes());
+    }
+    field(&mut head, DATE.as_str(), httpdate::fmt_http_date(SystemTime::now()).as_bytes());
+    field(&mut head, TRANSFER_ENCODING.as_str(), b"chunked");
+    field(&mut head, CONNECTION.as_str(), b"close");
+    head.put_slice(b"\r\n");
+    head.freeze()
+}
+
+fn field(head: &mut BytesMut, name: &str, value: &[u8]) {
+    head.put_slice(name.as_bytes());
+    head.put_slice(b": ");
+    head.put_slice(value);
+    head.put_slice(b"\r\n");
+}
