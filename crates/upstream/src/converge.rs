@@ -124,10 +124,10 @@ impl Link {
         if !is_shared || self.shared.servers.are_programs() {
             return;
         }
-        if let Held::Ours(version) = self.lease.held()
-            && self.lease.lose(version)
-        {
-            self.lanes.iter().filter_map(Lane::seat).for_each(|seat| seat.client.release_standalone());
+        if let Held::Ours(version) = self.lease.held() {
+            self.lease.lose(version, || {
+                self.lanes.iter().filter_map(Lane::seat).for_each(|seat| seat.client.release_standalone());
+            });
         }
     }
 }

@@ -295,14 +295,14 @@ impl Link {
         }
         let asked = self.session().map(|session| session.ask_under(held.fence(), rest));
         let asked = asked.ok_or(Refusal::NoSession)?.await;
-        self.mind(&asked).await;
+        self.mind(held, &asked).await;
         asked
     }
 
     /// If what was said in the server's name was not taken because another process speaks in it by now, this one lets go.
-    async fn mind<T>(&self, said: &Result<T, Refusal>) {
-        if let Err(Refusal::Fenced) = said {
-            self.lost_the_lease().await;
+    async fn mind<T>(&self, held: Held, said: &Result<T, Refusal>) {
+        if let (Held::Ours(version), Err(Refusal::Fenced)) = (held, said) {
+            self.lost_the_lease(version).await;
         }
     }
 
@@ -322,7 +322,7 @@ impl Link {
         }
         let said = session.notify_under(held.fence(), class, payload).await;
         drop(session);
-        self.mind(&said).await;
+        self.mind(held, &said).await;
         if let Err(refusal) = said {
             tracing::debug!(session = self.short(), method = notification.method, %refusal, "a notification is lost");
         }
@@ -354,9 +354,18 @@ impl Link {
         self.leave_seats().await;
     }
 
-    pub(crate) async fn leave_seats(&self) {
-        for lane in &self.lanes {
-            let Some(seat) = lane.change(None) else { continue };
+    async fn leave_seats(&self) {
+        let left = self.take_seats();
+        self.close_seats(left).await;
+    }
+
+    /// No lane sits anywhere any more. Gives where they sat.
+    pub(crate) fn take_seats(&self) -> Vec<Arc<Seat>> {
+        self.lanes.iter().filter_map(|lane| lane.change(None)).collect()
+    }
+
+    pub(crate) async fn close_seats(&self, seats: Vec<Arc<Seat>>) {
+        for seat in seats {
             if let Err(error) = seat.client.clone().close().await {
                 tracing::debug!(session = self.short(), %error, "the server was not told of a session's end");
             }

@@ -312,11 +312,9 @@ impl Backend for Upstream {
         if !self.shared.servers.are_programs() {
             return link.known.outdate(fence.version);
         }
-        if let Held::Theirs(..) = link.lease.forget() {
-            return;
-        }
+        let left = link.lose_the_lease(fence.version);
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move { link.lost_the_lease().await });
+            runtime.spawn(async move { link.close_seats(left).await });
         }
     }
 
