@@ -5,7 +5,7 @@
 //! session in the server's name is taken only while the entry has that version. It changes when the lease goes to somebody
 //! else, and at no other time. A node that was stopped, buried and woken up again finds itself fenced, and lets go.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use steadfast_engine::{Bytes, Fence, NodeId, SessionHandle, StateError, Value};
@@ -19,6 +19,11 @@ const KEY: &str = "steadfast/lease";
 
 /// How long a process goes by what it knows of the lease of another. Longer than that it looks again.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// How often the server's own stream is opened again after a takeover, and by how much longer that waits each time: nobody knows
+/// when somebody who was stopped wakes up.
+const RELISTENS: u32 = 3;
+const RELISTEN_FACTOR: u32 = 4;
 
 /// How often a claim is tried when others claim as well.
 const ATTEMPTS: usize = 8;
@@ -171,13 +176,37 @@ impl Link {
                 _ => {}
             }
             match write(session, version, Some(me)).await {
-                Ok(version) => return Ok(version.map_or(Held::Unknown, Held::Ours)),
+                Ok(version) => {
+                    if asks && entry.as_ref().and_then(holder).is_some() {
+                        version.iter().for_each(|version| self.relisten(*version));
+                    }
+                    return Ok(version.map_or(Held::Unknown, Held::Ours));
+                }
                 // Others claim it as well; the first to write has it.
                 Err(StateError::Conflict { current }) => entry = current,
                 Err(error) => return Err(error),
             }
         }
         Ok(Held::Unknown)
+    }
+
+    /// Somebody who seemed to be gone had the lease before, and may have the server's own stream still.
+    fn relisten(&self, version: u64) {
+        if !self.shared.config.standalone || self.shared.servers.are_programs() {
+            return;
+        }
+        let (link, mut pause) = (Weak::clone(&self.me), self.shared.config.relisten);
+        tokio::spawn(async move {
+            for _ in 0..RELISTENS {
+                tokio::time::sleep(pause).await;
+                let Some(link) = link.upgrade() else { return };
+                if link.lease.held() != Held::Ours(version) {
+                    return;
+                }
+                link.lanes.iter().filter_map(Lane::seat).for_each(|seat| seat.client.reopen_standalone());
+                pause = pause.saturating_mul(RELISTEN_FACTOR);
+            }
+        });
     }
 
     fn hold(&self, session: &SessionHandle, held: Held) {

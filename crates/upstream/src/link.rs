@@ -50,7 +50,7 @@ pub(crate) struct Link {
     is_closed: AtomicBool,
     /// The calls that are at the server, by seat and by their id there.
     in_flight: Mutex<BTreeMap<(u64, i64), CallHandle>>,
-    me: Weak<Self>,
+    pub(crate) me: Weak<Self>,
 }
 
 /// One session of the server's that calls of the client's session may be in.
