@@ -221,8 +221,10 @@ impl Link {
         open: &OpenSession,
     ) -> Result<Vec<Repeat>, Succession> {
         let healed = self.healed(lane, Some(&Seated::new(place, lost)), place, open).await;
-        // The client may have been one that does not listen.
-        self.listen(&self.lanes[lane]);
+        if healed.is_ok() {
+            // The client may have been one that does not listen.
+            self.listen(&self.lanes[lane]);
+        }
         healed.map_err(|Second { seats, version }| self.give_way(lane, place, &seats, version))
     }
 

@@ -250,7 +250,9 @@ impl Backend for Upstream {
                 ErrorObject::internal("store_unavailable", message, true)
             };
             let version = written.map_err(|error| unwritten(error.to_string()))?;
-            version.map(|version| drop(link.known.advance(version)));
+            if let Some(version) = version {
+                drop(link.known.advance(version));
+            }
             if !matches!(held, Held::Ours(_)) {
                 return Err(unwritten("the lease is not to be had".to_owned()));
             }
