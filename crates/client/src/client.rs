@@ -70,6 +70,7 @@ impl Client {
             closing: CancellationToken::new(),
             progress: Progress::default(),
             answered: Notify::new(),
+            reopening: Notify::new(),
             deaf: CancellationToken::new(),
             standalone: Mutex::default(),
             owner: Arc::new(owner),
@@ -98,6 +99,12 @@ impl Client {
                 }
             });
         }
+    }
+
+    /// Opens it again from where it is, if it is open and the server has said nothing on it yet. It may be one on which it never
+    /// will: there are servers that give us such a one while somebody else has the stream.
+    pub fn reopen_standalone(&self) {
+        self.life.shared.reopening.notify_waiters();
     }
 
     /// Does not hold it any more, if it did.

@@ -36,11 +36,13 @@ pub trait Owner: Send + Sync + 'static {
         Box::pin(async { Succession::Renew })
     }
 
-    /// Hears that the server had forgotten the session and that there is this new one. What it gives is called in it before
-    /// anything else: what the server was told before and has to know again. Asks of the old session have been dropped.
-    fn renewed(&self, session: OpenSession) -> Boxed<'_, Vec<Repeat>> {
-        drop(session);
-        Box::pin(async { Vec::new() })
+    /// Hears that the server had forgotten the session `lost` and that there is this new one. What it gives is called in it
+    /// before anything else: what the server was told before and has to know again. Asks of the old session have been dropped.
+    ///
+    /// If somebody else was first, it says what comes instead. Then the server is told to forget the new one.
+    fn renewed(&self, lost: OpenSession, session: OpenSession) -> Boxed<'_, Result<Vec<Repeat>, Succession>> {
+        drop((lost, session));
+        Box::pin(async { Ok(Vec::new()) })
     }
 
     /// Hears what became of the client itself. Must not block.

@@ -26,6 +26,8 @@ pub(crate) struct Shared {
     pub(crate) closing: CancellationToken,
     /// Ends the holding of the standalone stream, while somebody holds it.
     pub(crate) standalone: Mutex<Option<CancellationToken>>,
+    /// Told when the standalone stream is to be opened again.
+    pub(crate) reopening: Notify,
     /// Ends the standalone stream, and nobody opens it again.
     pub(crate) deaf: CancellationToken,
     pub(crate) progress: Progress,

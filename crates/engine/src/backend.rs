@@ -120,8 +120,8 @@ pub trait Backend: Send + Sync + 'static {
     /// node by another.
     fn route(&self, session: &SessionHandle, request: &Incoming) -> Routing;
 
-    /// The route that it gave for a call of this session is not right any more. It is asked again.
-    fn misrouted(&self, facts: &Arc<Facts>);
+    /// The route that it gave for a call of this session is not right any more: its fence is not. It is asked again.
+    fn misrouted(&self, facts: &Arc<Facts>, fence: &Fence);
 
     /// Connections to these sessions are held here. Said from time to time, if processes share the store.
     fn attended(&self, sessions: Vec<SessionHandle>) -> BoxFuture<()>;

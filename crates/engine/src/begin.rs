@@ -50,10 +50,11 @@ impl Engine {
         let entered = Arc::new(entered);
         for _ in 0..ROUTES {
             let plan = self.plan(session, requests).await;
+            let fence = plan.fence.clone();
             let begun = self.begin_as(session, ids.clone(), plan, answer_only, Arc::clone(&entered)).await;
-            match begun {
-                Err(Refusal::Fenced) => self.backend().misrouted(session.facts()),
-                begun => return begun,
+            match (begun, fence) {
+                (Err(Refusal::Fenced), Some(fence)) => self.backend().misrouted(session.facts(), &fence),
+                (begun, _) => return begun,
             }
         }
         Err(Refusal::Fenced)

@@ -11,8 +11,8 @@ use http_body::Body as _;
 use http_body_util::{BodyExt as _, Full};
 use steadfast_engine::backend::BoxFuture;
 use steadfast_engine::{
-    Answer, Backend, CallHandle, Engine, ExchangeHandle, Facts, Incoming, ManualClock, Options, Routing,
-    Rules, SessionHandle, SystemEntropy, Time, Unwelcome, Welcome,
+    Answer, Backend, CallHandle, Engine, ExchangeHandle, Facts, Fence, Incoming, ManualClock, Options,
+    Routing, Rules, SessionHandle, SystemEntropy, Time, Unwelcome, Welcome,
 };
 use steadfast_http::{Config, Endpoint, ResponseBody};
 use steadfast_store::MemoryStore;
@@ -54,7 +54,7 @@ impl Backend for Worker {
         Routing::HERE
     }
 
-    fn misrouted(&self, _facts: &Arc<Facts>) {}
+    fn misrouted(&self, _facts: &Arc<Facts>, _fence: &Fence) {}
 
     fn attended(&self, _sessions: Vec<SessionHandle>) -> BoxFuture<()> {
         Box::pin(async {})

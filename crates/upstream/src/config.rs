@@ -23,6 +23,9 @@ pub struct Config {
     pub tls: Tls,
     /// Whether to hold the stream open on which a server sends what belongs to no call.
     pub standalone: bool,
+    /// How long after it took over from another process this one opens that stream again. Whoever was only stopped has the old
+    /// one until it wakes up, and some servers say nothing on a second one, not even when the first is gone.
+    pub relisten: Duration,
     /// How long a server that cannot be reached is waited for, and looked for elsewhere, before its callers are told.
     pub patience: Duration,
     /// Tools whose annotations are remembered, of those that were asked for.
@@ -54,6 +57,7 @@ impl Config {
             credential: Credential::None,
             tls: Tls::public(),
             standalone: true,
+            relisten: Duration::from_secs(5),
             patience: Duration::from_secs(10),
             limits: Limits::default(),
             timeouts,

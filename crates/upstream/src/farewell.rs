@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use crate::config::{Credential, Server};
 use crate::link::Link;
 use crate::links::Links;
-use crate::record::Record;
+use crate::seats::Seats;
 use crate::upstream::Shared;
 
 /// How many are told at a time. All sessions of a process that was away for long may end at once; each farewell takes as long as
@@ -37,10 +37,10 @@ pub(crate) async fn bid(shared: &Arc<Shared>, links: &Arc<Links>, session: &Sess
     }
     // It is never closed.
     let Ok(_place) = shared.farewells.0.acquire().await else { return };
-    let Some(record) = Record::left_by(session).await else { return };
+    let Some(seats) = Seats::left_by(session).await else { return };
     let link = Link::new(shared, links, Arc::clone(session.facts()));
-    for lane in 0..record.lanes.len() {
-        if let Some((place, open)) = record.session(lane) {
+    for lane in 0..seats.lanes.len() {
+        if let Some((place, open)) = seats.session(lane) {
             part(&link, place, open).await;
         }
     }

@@ -8,10 +8,12 @@ use steadfast_engine::{Class, SessionHandle, StateError};
 use steadfast_wire::rpc::{json_string, warning};
 use tokio::time::Instant;
 
+use crate::converge::Whom;
 use crate::lease::Held;
-use crate::link::{Link, record_of};
-use crate::record::{Record, Seated};
+use crate::link::{Lane, Link};
+use crate::record::Record;
 use crate::seat::Seat;
+use crate::seats::{Seated, Seats};
 
 /// How soon, and at last how seldom, a server that cannot be reached is tried.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -72,18 +74,18 @@ impl Link {
             return Ok(seat);
         }
         let session = self.session().ok_or(Error::Closed)?;
-        let record = record_of(&session).await;
         self.claim_what_is_needed(&session).await?;
-        if let Some((name, open)) = record.session(lane) {
-            if let Some(place) = self.shared.servers.find(&self.short(), name) {
-                return Ok(self.sit(lane, self.resume(lane, place, open)?));
-            }
+        let seats = self.follow_what_is_written(&session, Whom::And(lane)).await;
+        if let Some(seat) = self.lanes[lane].seat() {
+            return Ok(seat);
+        }
+        let lost = seats.lane(lane).cloned();
+        if let Some(Seated { place, .. }) = &lost {
             let session = self.short();
-            tracing::info!(session, place = name, "the replica of a session is not there any more");
+            tracing::info!(session, place, "the replica of a session is not there any more");
         }
         let seat = self.sit_anywhere(lane, end).await?;
-        self.settle_in(lane, &seat).await;
-        Ok(self.sit(lane, seat))
+        self.settle_in(lane, lost, seat).await
     }
 
     /// A program that another process has started cannot be reached from here.
@@ -104,20 +106,10 @@ impl Link {
     /// Goes on with every session at the server that the record knows.
     pub(crate) async fn resume_all(&self) {
         let Some(session) = self.session() else { return };
-        let record = record_of(&session).await;
         if self.claim_what_is_needed(&session).await.is_err() {
             return;
         }
-        for (lane, place) in self.lanes.iter().enumerate() {
-            let _settling = place.settling.lock().await;
-            if place.seat().is_none()
-                && let Some((name, open)) = record.session(lane)
-                && let Some(found) = self.shared.servers.find(&self.short(), name)
-                && let Ok(seat) = self.resume(lane, found, open)
-            {
-                self.sit(lane, seat);
-            }
-        }
+        self.follow_what_is_written(&session, Whom::All).await;
     }
 
     /// Opens a session at the best place that takes it, and waits for one if there is none.
@@ -175,10 +167,14 @@ impl Link {
         if self.lanes[lane].seat().is_none_or(|seat| !Arc::ptr_eq(&seat, lost)) {
             return Ok(());
         }
+        let seated = lost.seated();
         let mut pauses = Pauses::until(end);
         // A process that is being killed may accept connections for a moment.
         tokio::time::sleep(FIRST_PAUSE).await;
         loop {
+            if self.was_moved(lane, seated.as_ref()).await {
+                return Ok(());
+            }
             // It may have been a moment's weakness, and whoever moves leaves behind what the server remembers.
             if replica.answers().await {
                 replica.succeeded();
@@ -190,9 +186,7 @@ impl Link {
             {
                 let (session, from, to) = (self.short(), &replica.name, &seat.place.name);
                 tracing::info!(session, from, to, "a session moves");
-                self.settle_in(lane, &seat).await;
-                self.sit(lane, seat);
-                return Ok(());
+                return self.settle_in(lane, seated, seat).await.map(drop);
             }
             if pauses.next().await {
                 return Err(error.clone());
@@ -203,26 +197,88 @@ impl Link {
     /// The server has forgotten a session. It may be that nobody wants it any more, or that another process has seen to it.
     pub(crate) async fn succession(&self, lane: usize, place: &str, lost: &OpenSession) -> Succession {
         let Some(session) = self.session() else { return Succession::End };
-        match Record::load(&session).await {
+        let seated = Seated::new(place, lost);
+        match Seats::load(&session).await {
             Err(StateError::NoSession) => {
                 if let Some(link) = self.me() {
                     tokio::spawn(async move { link.forsake().await });
                 }
                 Succession::End
             }
-            Ok(Some(record)) => match record.session(lane) {
-                Some((name, open)) if name == place && open.id != lost.id => Succession::Adopt(open),
-                _ => Succession::Renew,
-            },
-            Ok(None) | Err(_) => Succession::Renew,
+            Ok(Some((seats, version))) if self.successor(&seats, lane, Some(&seated)).is_some() => {
+                self.give_way(lane, place, &seats, version)
+            }
+            Ok(_) | Err(_) => Succession::Renew,
         }
     }
 
-    /// Tells a new session at the server what the old one knew.
-    async fn settle_in(&self, lane: usize, seat: &Seat) {
-        let Some(open) = seat.client.session() else { return };
-        let repeats = self.healed(lane, &seat.place.name, &open).await;
-        self.repeat(seat, repeats).await;
+    /// The client has opened a session at the same place in place of one that the server has forgotten.
+    pub(crate) async fn renewed(
+        &self,
+        lane: usize,
+        place: &str,
+        lost: &OpenSession,
+        open: &OpenSession,
+    ) -> Result<Vec<Repeat>, Succession> {
+        let healed = self.healed(lane, Some(&Seated::new(place, lost)), place, open).await;
+        if healed.is_ok() {
+            // The client may have been one that does not listen.
+            self.listen(&self.lanes[lane]);
+        }
+        healed.map_err(|Second { seats, version }| self.give_way(lane, place, &seats, version))
+    }
+
+    /// Listens to what the server says in a lane, if that is for this process to do.
+    fn listen(&self, lane: &Lane) {
+        if self.shared.config.standalone && self.lease.is_ours() {
+            lane.seat().iter().for_each(|seat| seat.client.hold_standalone());
+        }
+    }
+
+    /// Whether another process has moved a lane away from a seat that is lost. Then it sits there.
+    async fn was_moved(&self, lane: usize, lost: Option<&Seated>) -> bool {
+        let Some(session) = self.session() else { return false };
+        match Seats::load(&session).await {
+            Ok(Some((seats, version))) if self.successor(&seats, lane, lost).is_some() => {
+                self.follow(&seats, version, Whom::And(lane));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Sits down on a new seat in place of one that is lost, and tells the server what the old one knew. If somebody else was
+    /// first, the seat is theirs, and nobody has heard of ours but the server.
+    async fn settle_in(&self, lane: usize, lost: Option<Seated>, seat: Seat) -> Result<Arc<Seat>, Error> {
+        let link = self.me().ok_or(Error::Closed)?;
+        // In a task of its own: whoever waits here may be cancelled, and others go by what is written down.
+        let task = tokio::spawn(async move { link.settle_in_now(lane, lost.as_ref(), seat).await });
+        task.await.unwrap_or(Err(Error::Closed))
+    }
+
+    async fn settle_in_now(
+        &self,
+        lane: usize,
+        lost: Option<&Seated>,
+        seat: Seat,
+    ) -> Result<Arc<Seat>, Error> {
+        let Some(open) = seat.client.session() else { return Ok(self.sit(lane, seat)) };
+        match self.healed(lane, lost, &seat.place.name, &open).await {
+            Ok(repeats) => {
+                self.repeat(&seat, repeats).await;
+                Ok(self.sit(lane, seat))
+            }
+            Err(Second { seats, version }) => {
+                let session = self.short();
+                tokio::spawn(async move {
+                    if let Err(error) = seat.client.close().await {
+                        tracing::debug!(session, %error, "a session that was not needed was not ended");
+                    }
+                });
+                self.follow(&seats, version, Whom::And(lane));
+                self.lanes[lane].seat().ok_or_else(nobody_there)
+            }
+        }
     }
 
     /// Tells the server what was told it in another lane meanwhile. Whoever calls this has the lane's turn.
@@ -248,47 +304,88 @@ impl Link {
 
     /// There is a new session at the server in place of one that is lost, or on a new lane: writes it down, tells the client,
     /// and gives what the server has to be told.
-    pub(crate) async fn healed(&self, lane: usize, place: &str, open: &OpenSession) -> Vec<Repeat> {
-        let Some(session) = self.session() else { return Vec::new() };
-        let (mut current, mut is_new) = (Record::default(), false);
-        let fresh = Record::opened(place, open);
-        let written = Record::change(&session, |record| {
-            is_new = record.lanes.get(lane).is_none_or(Option::is_none);
-            record.seat(lane, Seated::new(place, open));
-            record.capabilities.clone_from(&fresh.capabilities);
-            current = record.clone();
-            true
-        });
-        if let Err(error) = written.await {
-            tracing::error!(session = self.short(), %error, "where a session sits cannot be written down");
-        }
+    async fn healed(
+        &self,
+        lane: usize,
+        lost: Option<&Seated>,
+        place: &str,
+        open: &OpenSession,
+    ) -> Result<Vec<Repeat>, Second> {
+        let Some(session) = self.session() else { return Ok(Vec::new()) };
+        let Written { seats, is_new } = self.write_down(&session, lane, lost, place, open).await?;
         if !self.shared.servers.are_programs() {
-            // Whoever opens a session hears what comes in it.
+            // Whoever opens a session hears what comes in it, and in those of the other lanes.
             self.seize(&session).await;
+            self.lanes
+                .iter()
+                .enumerate()
+                .filter(|(no, _)| *no != lane)
+                .for_each(|(_, lane)| self.listen(lane));
         }
+        let mut record = Record::load(&session).await.ok().flatten().unwrap_or_default();
         if lane > 0 {
             // These keep nothing that a client could miss, and resources are watched from the first lane.
-            current.subscriptions.clear();
-            return current.repeats();
+            record.subscriptions.clear();
+            return Ok(record.repeats());
         }
         if is_new {
-            return current.repeats();
+            return Ok(record.repeats());
         }
         tracing::warn!(session = self.short(), place, "the server had lost a session; it was opened anew");
         self.shared.count_healed();
         session.report_healed();
-        self.announce(&session, &current).await;
-        current.repeats()
+        self.announce(&session, &seats, &record).await;
+        Ok(record.repeats())
+    }
+
+    /// Writes down where a lane sits, unless somebody else has sat it down in place of the seat that is lost.
+    async fn write_down(
+        &self,
+        session: &SessionHandle,
+        lane: usize,
+        lost: Option<&Seated>,
+        place: &str,
+        open: &OpenSession,
+    ) -> Result<Written, Second> {
+        // A program is nobody else's as long as the lease is ours.
+        let has_rivals = !self.shared.servers.are_programs();
+        let fresh = Seats::opened(place, open);
+        let (mut current, mut is_new, mut first) = (fresh.clone(), false, None);
+        let written = Seats::change(session, |seats, version| {
+            if has_rivals && self.successor(seats, lane, lost).is_some() {
+                first = version.map(|version| Second { seats: seats.clone(), version });
+                return false;
+            }
+            is_new = seats.lane(lane).is_none();
+            seats.seat(lane, Seated::new(place, open));
+            seats.capabilities.clone_from(&fresh.capabilities);
+            current = seats.clone();
+            true
+        });
+        let written = written.await;
+        if let Some(second) = first {
+            return Err(second);
+        }
+        match written {
+            // The other lanes may have been moved before.
+            Ok(Some(version)) => drop(self.follow(&current, version, Whom::But(lane))),
+            Ok(None) => {}
+            Err(error) => {
+                tracing::error!(session = self.short(), %error, "where a session sits cannot be written down");
+                self.known.suspect();
+            }
+        }
+        Ok(Written { seats: current, is_new })
     }
 
     /// Tells the client that what it knows of the server may be out of date.
-    async fn announce(&self, session: &SessionHandle, record: &Record) {
-        if record.offers("logging", None) && record.wants_warnings() {
+    async fn announce(&self, session: &SessionHandle, seats: &Seats, record: &Record) {
+        if seats.offers("logging", None) && record.wants_warnings() {
             let data = r#"{"event":"session_healed","message":"The server had lost this session and was initialized again. What it kept in memory for the session is gone."}"#;
             self.tell(session, Class::Chatter, warning(data).into()).await;
         }
         for kind in ["tools", "prompts", "resources"] {
-            if record.offers(kind, Some("listChanged")) {
+            if seats.offers(kind, Some("listChanged")) {
                 let text = format!(r#"{{"jsonrpc":"2.0","method":"notifications/{kind}/list_changed"}}"#);
                 self.tell(session, Class::Notice, text.into()).await;
             }
@@ -301,6 +398,19 @@ impl Link {
             self.tell(session, Class::Notice, text.into()).await;
         }
     }
+}
+
+/// A seat is written down.
+struct Written {
+    seats: Seats,
+    /// Nobody sat on this lane before.
+    is_new: bool,
+}
+
+/// Somebody else was first, and this is what is written down.
+struct Second {
+    seats: Seats,
+    version: u64,
 }
 
 /// Whether whoever tries again, or elsewhere, may fare better.

@@ -5,19 +5,25 @@
 //! session in the server's name is taken only while the entry has that version. It changes when the lease goes to somebody
 //! else, and at no other time. A node that was stopped, buried and woken up again finds itself fenced, and lets go.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use steadfast_engine::{Bytes, Fence, NodeId, SessionHandle, StateError, Value};
 use tokio::time::Instant;
 
 use crate::link::{Lane, Link};
+use crate::seat::Seat;
 
 /// The entry of session state.
 const KEY: &str = "steadfast/lease";
 
 /// How long a process goes by what it knows of the lease of another. Longer than that it looks again.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// How often the server's own stream is opened again after a takeover, and by how much longer that waits each time: nobody knows
+/// when somebody who was stopped wakes up.
+const RELISTENS: u32 = 3;
+const RELISTEN_FACTOR: u32 = 4;
 
 /// How often a claim is tried when others claim as well.
 const ATTEMPTS: usize = 8;
@@ -81,16 +87,29 @@ impl Lease {
         is_due && !matches!(state.held, Held::Ours(_))
     }
 
-    /// What is known is out of date. Gives what that was.
-    pub(crate) fn forget(&self) -> Held {
-        std::mem::take(&mut self.state().held)
+    /// It has another version by now than this. Gives whether it was ours under it: then `lost` sees to what hangs on that,
+    /// before anybody can have it again.
+    pub(crate) fn lose(&self, version: u64, lost: impl FnOnce()) -> bool {
+        let mut state = self.state();
+        let was_ours = state.held == Held::Ours(version);
+        if was_ours || matches!(state.held, Held::Theirs(_, theirs) if theirs == version) {
+            *state = State { held: Held::Unknown, looked: Some(Instant::now()) };
+        }
+        if was_ours {
+            lost();
+        }
+        was_ours
     }
 
-    /// Gives what was known before.
-    fn set(&self, held: Held) -> Held {
+    /// `differs` hears whether it is ours now, if it was not before or was.
+    fn set(&self, held: Held, differs: impl FnOnce(bool)) {
         let mut state = self.state();
         state.looked = Some(Instant::now());
-        std::mem::replace(&mut state.held, held)
+        let was_ours = matches!(std::mem::replace(&mut state.held, held), Held::Ours(_));
+        let is_ours = matches!(held, Held::Ours(_));
+        if was_ours != is_ours {
+            differs(is_ours);
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -157,7 +176,12 @@ impl Link {
                 _ => {}
             }
             match write(session, version, Some(me)).await {
-                Ok(version) => return Ok(version.map_or(Held::Unknown, Held::Ours)),
+                Ok(version) => {
+                    if asks && entry.as_ref().and_then(holder).is_some() {
+                        version.iter().for_each(|version| self.relisten(*version));
+                    }
+                    return Ok(version.map_or(Held::Unknown, Held::Ours));
+                }
                 // Others claim it as well; the first to write has it.
                 Err(StateError::Conflict { current }) => entry = current,
                 Err(error) => return Err(error),
@@ -166,11 +190,32 @@ impl Link {
         Ok(Held::Unknown)
     }
 
+    /// Somebody who seemed to be gone had the lease before, and may have the server's own stream still.
+    fn relisten(&self, version: u64) {
+        if !self.shared.config.standalone || self.shared.servers.are_programs() {
+            return;
+        }
+        let (link, mut pause) = (Weak::clone(&self.me), self.shared.config.relisten);
+        tokio::spawn(async move {
+            for _ in 0..RELISTENS {
+                tokio::time::sleep(pause).await;
+                let Some(link) = link.upgrade() else { return };
+                if link.lease.held() != Held::Ours(version) {
+                    return;
+                }
+                link.lanes.iter().filter_map(Lane::seat).for_each(|seat| seat.client.reopen_standalone());
+                pause = pause.saturating_mul(RELISTEN_FACTOR);
+            }
+        });
+    }
+
     fn hold(&self, session: &SessionHandle, held: Held) {
-        let before = self.lease.set(held);
-        let is_ours = matches!(held, Held::Ours(_));
-        if self.shared.servers.are_programs() && is_ours != matches!(before, Held::Ours(_)) {
-            // Calls that come to other nodes have to be run where the program is.
+        self.lease.set(held, |is_ours| self.expect_errands(session, is_ours));
+    }
+
+    /// Calls that come to other nodes have to be run where the program is.
+    fn expect_errands(&self, session: &SessionHandle, is_ours: bool) {
+        if self.shared.servers.are_programs() {
             session.expect_errands(is_ours);
         }
     }
@@ -180,24 +225,32 @@ impl Link {
         let (Held::Ours(version), Some(session)) = (self.lease.held(), self.session()) else { return };
         // Whoever has given a call to this node before that has done so for certain, and the next one does not.
         match write(&session, Some(version), None).await {
-            Ok(_) | Err(StateError::Conflict { .. }) => drop(self.lease.set(Held::Unknown)),
+            Ok(_) | Err(StateError::Conflict { .. }) => self.lease.set(Held::Unknown, |_| {}),
             Err(error) => {
                 tracing::warn!(session = self.short(), %error, "a lease could not be given up");
             }
         }
     }
 
-    /// Somebody else has the lease. What this process has of the server's is out of date.
-    pub(crate) async fn lost_the_lease(&self) {
-        tracing::warn!(session = self.short(), "another process has taken the server's session over");
-        match self.session() {
-            Some(session) => self.hold(&session, Held::Unknown),
-            None => drop(self.lease.set(Held::Unknown)),
-        }
-        self.lanes.iter().filter_map(Lane::seat).for_each(|seat| seat.client.release_standalone());
-        if self.shared.servers.are_programs() {
-            self.leave_seats().await;
-        }
+    /// Somebody else has the lease that was ours under this version. What this process had of the server's under it is out of
+    /// date; if the lease is ours again, what it has by now is not. Gives what is to be closed.
+    #[must_use = "programs that are left run on"]
+    pub(crate) fn lose_the_lease(&self, version: u64) -> Vec<Arc<Seat>> {
+        let (session, mut left) = (self.session(), Vec::new());
+        self.lease.lose(version, || {
+            tracing::warn!(session = self.short(), "another process has taken the server's session over");
+            session.iter().for_each(|session| self.expect_errands(session, false));
+            self.lanes.iter().filter_map(Lane::seat).for_each(|seat| seat.client.release_standalone());
+            if self.shared.servers.are_programs() {
+                left = self.take_seats();
+            }
+        });
+        left
+    }
+
+    pub(crate) async fn lost_the_lease(&self, version: u64) {
+        let left = self.lose_the_lease(version);
+        self.close_seats(left).await;
     }
 
     /// Finds out whether the lease is still ours, after a time in which this process did nothing.
@@ -205,7 +258,7 @@ impl Link {
         let (Held::Ours(version), Some(session)) = (self.lease.held(), self.session()) else { return };
         match session.get(KEY).await {
             Ok(entry) if entry.as_ref().map(|value| value.version) == Some(version) => {}
-            Ok(_) => self.lost_the_lease().await,
+            Ok(_) => self.lost_the_lease(version).await,
             // The store will say when something is put there.
             Err(error) => tracing::debug!(session = self.short(), %error, "a lease cannot be looked at"),
         }
@@ -230,5 +283,29 @@ impl Link {
             self.resume_all().await;
             self.lanes.iter().filter_map(Lane::seat).for_each(|seat| seat.client.hold_standalone());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who was fenced may say so late, when the lease is ours again.
+    #[test]
+    fn a_loss_counts_for_the_version_that_was_lost() {
+        let lease = Lease::default();
+        let heard = Mutex::new(Vec::new());
+        let set = |held| lease.set(held, |is_ours| heard.lock().unwrap().push(is_ours));
+        let lose = |version| lease.lose(version, || heard.lock().unwrap().push(false));
+        set(Held::Ours(1));
+        assert!(lose(1) && !lose(1), "it is lost once");
+        set(Held::Ours(3));
+        assert!(!lose(1) && lease.held() == Held::Ours(3));
+        set(Held::Ours(3));
+        assert!(lose(3));
+        assert_eq!(*heard.lock().unwrap(), [true, false, true, false], "each change is heard of once");
+        set(Held::Theirs(NodeId(7), 5));
+        assert!(!lose(4) && lease.held() == Held::Theirs(NodeId(7), 5));
+        assert!(!lose(5) && lease.held() == Held::Unknown, "theirs has another version by now");
     }
 }

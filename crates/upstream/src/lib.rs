@@ -7,6 +7,8 @@
 mod attend;
 mod call;
 mod config;
+mod converge;
+mod entry;
 mod errors;
 mod farewell;
 mod healing;
@@ -18,6 +20,7 @@ mod owner;
 mod record;
 mod replicas;
 mod seat;
+mod seats;
 pub mod stateless;
 pub mod stdio;
 mod tools;

@@ -22,8 +22,9 @@ use crate::lease::{Held, Lease};
 use crate::links::Links;
 use crate::messages;
 use crate::owner::LinkOwner;
-use crate::record::{MAX_SUBSCRIPTIONS, Record};
+use crate::record::MAX_SUBSCRIPTIONS;
 use crate::seat::{Place, Seat};
+use crate::seats::Known;
 use crate::turns::Turns;
 use crate::upstream::{Shared, random_number};
 
@@ -43,11 +44,13 @@ pub(crate) struct Link {
     pub(crate) lanes: Vec<Lane>,
     seats: AtomicU64,
     pub(crate) lease: Lease,
+    /// Which version of where the lanes sit this process goes by.
+    pub(crate) known: Known,
     /// The session has ended: whoever sits down now is too late.
     is_closed: AtomicBool,
     /// The calls that are at the server, by seat and by their id there.
     in_flight: Mutex<BTreeMap<(u64, i64), CallHandle>>,
-    me: Weak<Self>,
+    pub(crate) me: Weak<Self>,
 }
 
 /// One session of the server's that calls of the client's session may be in.
@@ -108,6 +111,7 @@ impl Link {
             lanes,
             seats: AtomicU64::new(0),
             lease: Lease::default(),
+            known: Known::default(),
             is_closed: AtomicBool::new(false),
             in_flight: Mutex::default(),
             me: Weak::clone(me),
@@ -291,14 +295,14 @@ impl Link {
         }
         let asked = self.session().map(|session| session.ask_under(held.fence(), rest));
         let asked = asked.ok_or(Refusal::NoSession)?.await;
-        self.mind(&asked).await;
+        self.mind(held, &asked).await;
         asked
     }
 
     /// If what was said in the server's name was not taken because another process speaks in it by now, this one lets go.
-    async fn mind<T>(&self, said: &Result<T, Refusal>) {
-        if let Err(Refusal::Fenced) = said {
-            self.lost_the_lease().await;
+    async fn mind<T>(&self, held: Held, said: &Result<T, Refusal>) {
+        if let (Held::Ours(version), Err(Refusal::Fenced)) = (held, said) {
+            self.lost_the_lease(version).await;
         }
     }
 
@@ -318,7 +322,7 @@ impl Link {
         }
         let said = session.notify_under(held.fence(), class, payload).await;
         drop(session);
-        self.mind(&said).await;
+        self.mind(held, &said).await;
         if let Err(refusal) = said {
             tracing::debug!(session = self.short(), method = notification.method, %refusal, "a notification is lost");
         }
@@ -350,9 +354,18 @@ impl Link {
         self.leave_seats().await;
     }
 
-    pub(crate) async fn leave_seats(&self) {
-        for lane in &self.lanes {
-            let Some(seat) = lane.change(None) else { continue };
+    async fn leave_seats(&self) {
+        let left = self.take_seats();
+        self.close_seats(left).await;
+    }
+
+    /// No lane sits anywhere any more. Gives where they sat.
+    pub(crate) fn take_seats(&self) -> Vec<Arc<Seat>> {
+        self.lanes.iter().filter_map(|lane| lane.change(None)).collect()
+    }
+
+    pub(crate) async fn close_seats(&self, seats: Vec<Arc<Seat>>) {
+        for seat in seats {
             if let Err(error) = seat.client.clone().close().await {
                 tracing::debug!(session = self.short(), %error, "the server was not told of a session's end");
             }
@@ -399,9 +412,4 @@ impl std::fmt::Debug for Link {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Link").field("session", &self.short()).finish_non_exhaustive()
     }
-}
-
-/// The record of a session, as far as it can be read: healing does without rather than fail.
-pub(crate) async fn record_of(session: &SessionHandle) -> Record {
-    Record::load(session).await.ok().flatten().unwrap_or_default()
 }

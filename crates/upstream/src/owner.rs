@@ -58,11 +58,14 @@ impl Owner for LinkOwner {
         })
     }
 
-    fn renewed(&self, session: OpenSession) -> Boxed<'_, Vec<Repeat>> {
+    fn renewed(&self, lost: OpenSession, session: OpenSession) -> Boxed<'_, Result<Vec<Repeat>, Succession>> {
         Box::pin(async move {
             match self.open_link() {
-                Some(link) if self.is_seat_of(&link) => link.healed(self.lane, &self.place, &session).await,
-                _ => Vec::new(),
+                Some(link) if self.is_seat_of(&link) => {
+                    link.renewed(self.lane, &self.place, &lost, &session).await
+                }
+                Some(_) => Err(Succession::Moved),
+                None => Err(Succession::End),
             }
         })
     }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
-use steadfast_client::{Config as ClientConfig, Notification};
+use steadfast_client::{Config as ClientConfig, Error, Notification};
 use steadfast_engine::backend::BoxFuture;
 use steadfast_engine::{
-    Answer, Backend, CallHandle, Entropy, ExchangeHandle, Facts, Incoming, Route, Routing, SessionHandle,
-    StateError, SystemEntropy, Unwelcome, Welcome,
+    Answer, Backend, CallHandle, Entropy, ExchangeHandle, Facts, Fence, Incoming, Route, Routing,
+    SessionHandle, StateError, SystemEntropy, Unwelcome, Welcome,
 };
 use steadfast_wire::planted;
 use steadfast_wire::rpc::ErrorObject;
@@ -16,14 +16,15 @@ use steadfast_wire::rpc::ErrorObject;
 use crate::attend::{self, Attendance};
 use crate::call::{self, is_safe_by};
 use crate::config::{Config, Credential, Server};
+use crate::converge::Whom;
 use crate::errors::of_opening;
 use crate::farewell::{self, Farewells};
 use crate::lease::Held;
-use crate::link::{Lane, Link};
+use crate::link::Link;
 use crate::links::{Links, Removed};
-use crate::record::Record;
 use crate::replicas::{ReplicaStatus, Replicas, Ways};
 use crate::seat::Servers;
+use crate::seats::Seats;
 use crate::stateless::{self, Forwarder};
 use crate::stdio::Programs;
 use crate::tools::Tools;
@@ -193,7 +194,7 @@ impl Upstream {
             for session in sessions {
                 upstream.restored(session.clone()).await;
                 // It may have ended before there was a link that could be told of it.
-                if let Err(StateError::NoSession) = Record::load(&session).await {
+                if let Err(StateError::NoSession) = Seats::load(&session).await {
                     upstream.closed(&session);
                 }
             }
@@ -238,9 +239,9 @@ impl Backend for Upstream {
             let link = link.ok_or_else(gone)?;
             let seat = link.lanes[0].seat().ok_or_else(gone)?;
             let open = seat.client.session().ok_or_else(gone)?;
-            let fresh = Record::opened(&seat.place.name, &open);
-            let written = Record::change(&session, |record| {
-                record.clone_from(&fresh);
+            let fresh = Seats::opened(&seat.place.name, &open);
+            let written = Seats::change(&session, |seats, _| {
+                seats.clone_from(&fresh);
                 true
             });
             let (written, held) = tokio::join!(written, link.claim(&session));
@@ -248,7 +249,10 @@ impl Backend for Upstream {
                 let message = format!("The session cannot be written down: {why}.");
                 ErrorObject::internal("store_unavailable", message, true)
             };
-            written.map_err(|error| unwritten(error.to_string()))?;
+            let version = written.map_err(|error| unwritten(error.to_string()))?;
+            if let Some(version) = version {
+                drop(link.known.advance(version));
+            }
             if !matches!(held, Held::Ours(_)) {
                 return Err(unwritten("the lease is not to be had".to_owned()));
             }
@@ -273,11 +277,25 @@ impl Backend for Upstream {
     }
 
     /// A program is a child of one process, so that one has to run the calls. Servers that are reached over HTTP are reached from
-    /// anywhere.
+    /// anywhere, if it is known where the session is at the server.
     fn route(&self, session: &SessionHandle, request: &Incoming) -> Routing {
         let again = self.shared.may_be_repeated(request);
-        if !self.shared.servers.are_programs() || is_told_otherwise(&request.method) {
+        if is_told_otherwise(&request.method) {
             return Routing::Now(Route { again, ..Route::default() });
+        }
+        if !self.shared.servers.are_programs() {
+            // Without a link it is read before the call is sent.
+            let link = self.links.find(&session.facts().id);
+            let Some(link) = link.as_ref().filter(|link| link.known.is_outdated()).cloned() else {
+                let fence = link.and_then(|link| link.known.fence());
+                return Routing::Now(Route { again, fence, at: None });
+            };
+            let session = session.clone();
+            return Routing::Later(Box::pin(async move {
+                link.follow_what_is_written(&session, Whom::Seated).await;
+                // It was read just now. Whoever reads it again and again gets nowhere.
+                Route { again, ..Route::default() }
+            }));
         }
         let route = move |held: Held| match held {
             Held::Theirs(node, _) => Route { at: Some(node), again, fence: held.fence() },
@@ -291,13 +309,14 @@ impl Backend for Upstream {
         Routing::Later(Box::pin(async move { route(link.claim(&session).await) }))
     }
 
-    fn misrouted(&self, facts: &Arc<Facts>) {
+    fn misrouted(&self, facts: &Arc<Facts>, fence: &Fence) {
         let Some(link) = self.links.find(&facts.id) else { return };
-        if let Held::Theirs(..) = link.lease.forget() {
-            return;
+        if !self.shared.servers.are_programs() {
+            return link.known.outdate(fence.version);
         }
+        let left = link.lose_the_lease(fence.version);
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move { link.lost_the_lease().await });
+            runtime.spawn(async move { link.close_seats(left).await });
         }
     }
 
@@ -345,8 +364,15 @@ impl Backend for Upstream {
                 tracing::warn!(session = link.short(), %error, "a notification cannot be passed on");
                 return;
             }
-            for seat in link.lanes.iter().filter_map(Lane::seat) {
-                if let Err(error) = seat.client.notify(&notification.method, params).await {
+            for (no, lane) in link.lanes.iter().enumerate() {
+                let Some(seat) = lane.seat() else { continue };
+                let mut told = seat.client.notify(&notification.method, params).await;
+                if let (Err(Error::SessionLost), Ok(now)) = (&told, link.seated(no).await)
+                    && !Arc::ptr_eq(&now, &seat)
+                {
+                    told = now.client.notify(&notification.method, params).await;
+                }
+                if let Err(error) = told {
                     let method = &notification.method;
                     tracing::warn!(session = link.short(), method, %error, "a notification did not reach the server");
                 }

@@ -127,3 +127,31 @@ async fn a_server_that_was_started_anew_is_initialized_again() {
     host.heard.once(&session, Healed).await;
     assert_eq!(host.upstream().healed(), 1);
 }
+
+/// rmcp says nothing on a second stream while somebody has the first, and nothing on it afterwards: whoever has taken over from
+/// a gateway that was only stopped has to open it again.
+#[tokio::test]
+async fn a_gateway_that_took_over_is_heard_after_the_other_lets_go() {
+    let (url, _news) = server::start().await;
+    let here = Host::before(Backing::Sqlite, [url], |builder| {
+        builder.upstream(|config| config.relisten = Duration::from_millis(300))
+    })
+    .await;
+    let signs = here.signs_of_life();
+    let there = here.beside().await;
+    let session = Session::open(&here).await;
+    let changed = json!({"jsonrpc": "2.0", "method": "notifications/prompts/list_changed"});
+    let mut listener = session.via(&there).listen().stream().await;
+    session.say(1, "announce", json!({})).await;
+    assert_eq!(listener.message().await, changed, "the first gateway hears the server");
+    signs.iter().for_each(|file| std::fs::remove_file(file).unwrap());
+    for _ in 0..5 {
+        there.sweep_after(Duration::ZERO).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // The first one hears of it, is fenced and lets go; the second one hears nothing yet.
+    session.via(&there).say(2, "announce", json!({})).await;
+    assert_eq!(listener.message().await, changed);
+    session.via(&there).say(3, "announce", json!({})).await;
+    assert_eq!(listener.message().await, changed);
+}

@@ -20,6 +20,7 @@ mod scripted {
     mod replicas;
     mod restarts;
     mod standalone;
+    mod together;
     mod turns;
 
     use crate::support::server::{Request, Server};

@@ -129,19 +129,40 @@ async fn renew(shared: Arc<Shared>, lost: Arc<Session>) -> Result<Arc<Session>, 
 }
 
 /// The session after one that is lost, as its owner wants it.
-async fn succeed(shared: &Shared, lost: &Session) -> Result<Session, Error> {
+async fn succeed(shared: &Arc<Shared>, lost: &Session) -> Result<Session, Error> {
     let generation = lost.generation + 1;
-    match shared.owner.lost(lost.open()).await {
-        Succession::Renew => {}
-        Succession::Adopt(open) => return Ok(Session { generation, ..reopen(open)? }),
-        Succession::Moved => return Err(Error::SessionLost),
-        Succession::End => return Err(Error::Closed),
+    if let Some(session) = adopted(shared.owner.lost(lost.open()).await, generation)? {
+        return Ok(session);
     }
     let session = initialize(&shared.link, lost.revision, generation).await?;
-    for repeat in shared.owner.renewed(session.open()).await {
-        again(&shared.link, &session, repeat).await;
+    match shared.owner.renewed(lost.open(), session.open()).await {
+        Ok(repeats) => {
+            for repeat in repeats {
+                again(&shared.link, &session, repeat).await;
+            }
+            Ok(session)
+        }
+        Err(instead) => {
+            let shared = Arc::clone(shared);
+            tokio::spawn(async move {
+                if let Err(error) = end(&shared.link, &session).await {
+                    tracing::debug!(%error, "a session that was not needed was not ended");
+                }
+            });
+            // One that is not there yet is for whoever calls next.
+            adopted(instead, generation)?.ok_or(Error::SessionLost)
+        }
     }
-    Ok(session)
+}
+
+/// The session that is there already, if it is to be that; `None` if there is to be a new one.
+fn adopted(succession: Succession, generation: u64) -> Result<Option<Session>, Error> {
+    match succession {
+        Succession::Renew => Ok(None),
+        Succession::Adopt(open) => Ok(Some(Session { generation, ..reopen(open)? })),
+        Succession::Moved => Err(Error::SessionLost),
+        Succession::End => Err(Error::Closed),
+    }
 }
 
 /// Makes a request again in a new session. The session is of use without it, so a failure is logged and no more.

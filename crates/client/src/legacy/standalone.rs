@@ -1,6 +1,8 @@
 //! The standalone stream of a session: held open for as long as the client lives.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use http::StatusCode;
 use steadfast_wire::headers;
@@ -14,6 +16,10 @@ use crate::incoming::{End, Incoming, Stream};
 use crate::owner::Event;
 use crate::resume::Position;
 use crate::shared::{Mode, Shared};
+
+/// How long a server has to notice that we have let go of a stream, before we open it again: if it comes to know of both, it may
+/// take the new one for one too many.
+const REOPENING: Duration = Duration::from_millis(500);
 
 /// Opens the stream, resumes it, opens it again, until the client ends or the server has none. If it fails too often in a row,
 /// that waits until the server answers a call.
@@ -46,15 +52,19 @@ async fn hold(shared: &Arc<Shared>, sessions: &Sessions) -> Option<Error> {
             Ok(stream) => {
                 position.connected();
                 shared.owner.event(Event::StandaloneOpen);
-                let begun = Instant::now();
+                let (begun, has_spoken) = (Instant::now(), AtomicBool::new(false));
                 tokio::select! {
-                    end = listen(shared, &session, stream, &mut position) => match end {
+                    end = listen(shared, &session, stream, &mut position, &has_spoken) => match end {
                         End::Over(_) => {}
                         // It would come again and again.
                         End::TooMuch(error) => return Some(Error::BadAnswer(error.to_string())),
                     },
                     // Its session is over, whether or not the server has noticed.
                     _ = changes.changed() => {}
+                    () = reopening(shared, &has_spoken) => {
+                        tokio::time::sleep(REOPENING).await;
+                        continue;
+                    }
                 }
                 position.ended(begun.elapsed());
                 if position.is_hung_up_on() && position.last_event_id().is_some() {
@@ -93,6 +103,16 @@ async fn hold(shared: &Arc<Shared>, sessions: &Sessions) -> Option<Error> {
             continue;
         }
         tokio::time::sleep(position.wait(&shared.link.backoff)).await;
+    }
+}
+
+/// Waits until the stream is to be opened again. One on which the server speaks is as it should be.
+async fn reopening(shared: &Shared, has_spoken: &AtomicBool) {
+    loop {
+        shared.reopening.notified().await;
+        if !has_spoken.load(Ordering::Relaxed) {
+            return;
+        }
     }
 }
 
@@ -148,12 +168,16 @@ async fn listen(
     session: &Arc<Session>,
     mut stream: Box<Stream>,
     position: &mut Position,
+    has_spoken: &AtomicBool,
 ) -> End {
     loop {
         let event = match stream.next().await {
             Ok(event) => event,
             Err(end) => return end,
         };
+        if !event.data.is_empty() {
+            has_spoken.store(true, Ordering::Relaxed);
+        }
         let is_new = position.note(&event);
         if !is_new || event.kind != Kind::Message || event.data.is_empty() {
             continue;

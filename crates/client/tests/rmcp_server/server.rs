@@ -88,6 +88,11 @@ impl ServerHandler for Handler {
                 }
                 String::new()
             }
+            // What belongs to no call. It is on no list, so that whoever calls all tools hears none of it.
+            "announce" => {
+                let _ = context.peer.notify_prompt_list_changed().await;
+                String::new()
+            }
             other => return Err(ErrorData::invalid_params(format!("there is no tool {other:?}"), None)),
         };
         Ok(CallToolResult::success(vec![ContentBlock::text(text)]).into())

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use prometheus_client::metrics::histogram::Histogram;
 use steadfast_engine::backend::BoxFuture;
 use steadfast_engine::{
-    Answer, Backend, CallHandle, ExchangeHandle, Facts, Incoming, Routing, SessionHandle, Unwelcome, Welcome,
+    Answer, Backend, CallHandle, ExchangeHandle, Facts, Fence, Incoming, Routing, SessionHandle, Unwelcome,
+    Welcome,
 };
 use steadfast_upstream::Upstream;
 use steadfast_wire::rpc::ErrorObject;
@@ -68,8 +69,8 @@ impl Backend for Swap {
         self.current().route(session, request)
     }
 
-    fn misrouted(&self, facts: &Arc<Facts>) {
-        self.current().misrouted(facts);
+    fn misrouted(&self, facts: &Arc<Facts>, fence: &Fence) {
+        self.current().misrouted(facts, fence);
     }
 
     fn attended(&self, sessions: Vec<SessionHandle>) -> BoxFuture<()> {

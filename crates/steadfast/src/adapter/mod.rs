@@ -27,7 +27,8 @@ use rmcp::service::{Peer, RequestContext, RoleServer, RunningService, Service};
 use rmcp::{ErrorData, ServerHandler};
 use steadfast_engine::backend::BoxFuture;
 use steadfast_engine::{
-    Answer, Backend, CallHandle, ExchangeHandle, Facts, Incoming, Routing, SessionHandle, Unwelcome, Welcome,
+    Answer, Backend, CallHandle, ExchangeHandle, Facts, Fence, Incoming, Routing, SessionHandle, Unwelcome,
+    Welcome,
 };
 use steadfast_wire::rpc::{self, ErrorObject};
 use steadfast_wire::{RequestId, Revision};
@@ -173,7 +174,7 @@ impl<H: ServerHandler> Backend for HandlerBackend<H> {
     }
 
     /// Any node runs any call.
-    fn misrouted(&self, _facts: &Arc<Facts>) {}
+    fn misrouted(&self, _facts: &Arc<Facts>, _fence: &Fence) {}
 
     fn attended(&self, _sessions: Vec<SessionHandle>) -> BoxFuture<()> {
         Box::pin(std::future::ready(()))

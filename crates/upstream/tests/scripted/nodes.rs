@@ -196,3 +196,35 @@ async fn a_gateway_that_wakes_up_does_not_speak_for_the_server_any_more() {
     tokio::time::sleep(Duration::from_millis(700)).await;
     assert!(listener.is_quiet().await, "the sleeper was fenced");
 }
+
+/// Servers on rmcp say nothing on a second stream while somebody has the first, and nothing on it afterwards.
+#[tokio::test]
+async fn a_gateway_that_took_over_from_one_that_was_stopped_is_heard_after_that_lets_go() {
+    let streams = AtomicUsize::new(0);
+    let server = server(move |request| {
+        (request.verb == "GET").then(|| match streams.fetch_add(1, Ordering::SeqCst) {
+            0 => Reply::stream().hang(),
+            1 => Reply::stream().send("id: silent\ndata:\n\n").hang(),
+            _ => Reply::stream().event(&changed("prompts")).hang(),
+        })
+    })
+    .await;
+    let here = Host::before(Backing::Sqlite, [server.url()], |builder| {
+        builder.upstream(|config| config.relisten = Duration::from_millis(40))
+    })
+    .await;
+    let signs = here.signs_of_life();
+    let there = here.beside().await;
+    let session = Session::open(&here).await;
+    server.until("a GET", |log| gets(log) == 1).await;
+    let mut listener = session.via(&there).listen().stream().await;
+    signs.iter().for_each(|file| std::fs::remove_file(file).unwrap());
+    sweep_until(&there, "another listener", || gets(&server.log()) >= 2).await;
+    assert_eq!(listener.message().await, changed("prompts"));
+    let log = server.log();
+    let last = log.iter().filter(|request| request.verb == "GET").nth(2).unwrap();
+    assert_eq!(last.header("last-event-id"), Some("silent"));
+    // By then it would have been let go of, if the server had said nothing.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(server.count(|request| request.verb == "CLOSED"), 1, "the silent one alone");
+}

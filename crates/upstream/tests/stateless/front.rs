@@ -11,7 +11,7 @@ use steadfast_client::transport::{Http, Transport};
 use steadfast_client::{Client, Era, Limits, Owner, Timeouts};
 use steadfast_engine::backend::BoxFuture;
 use steadfast_engine::{
-    Answer, Backend, CallHandle, Engine, ExchangeHandle, Facts, Incoming, Options, Routing, Rules,
+    Answer, Backend, CallHandle, Engine, ExchangeHandle, Facts, Fence, Incoming, Options, Routing, Rules,
     SessionHandle, SystemClock, SystemEntropy, Unwelcome, Welcome,
 };
 use steadfast_http::{Endpoint, listen};
@@ -44,7 +44,7 @@ impl Backend for Passing {
         Routing::HERE
     }
 
-    fn misrouted(&self, _facts: &Arc<Facts>) {}
+    fn misrouted(&self, _facts: &Arc<Facts>, _fence: &Fence) {}
 
     fn attended(&self, _sessions: Vec<SessionHandle>) -> BoxFuture<()> {
         Box::pin(async {})
