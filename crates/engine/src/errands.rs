@@ -4,7 +4,7 @@
 //! Such a call is in the session, with what it asks for. Whoever is told, or looks, finds it among what it holds, and runs it
 //! as if it had just come. The answer goes where answers go.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -32,12 +32,29 @@ pub(crate) fn is_mail(id: &RequestId, method: &str) -> bool {
     matches!(id, RequestId::Text(id) if id.starts_with(MAIL)) && method.starts_with("notifications/")
 }
 
-/// Sessions in which there is something to run of which this node may not know yet. No more than there are sessions.
+/// Sessions in which there is something to run of which this node may not know yet, and how often that was said. No more than
+/// there are sessions.
 #[derive(Debug, Default)]
-pub(crate) struct Rumours(Mutex<BTreeSet<SessionId>>);
+pub(crate) struct Rumours(Mutex<BTreeMap<SessionId, u64>>);
 
 impl Rumours {
-    fn all(&self) -> MutexGuard<'_, BTreeSet<SessionId>> {
+    fn hear(&self, session: SessionId) {
+        *self.all().entry(session).or_default() += 1;
+    }
+
+    fn said(&self, session: SessionId) -> Option<u64> {
+        self.all().get(&session).copied()
+    }
+
+    /// Somebody has looked, after it had been said that often. What was said since calls for another look.
+    fn settle(&self, session: SessionId, said: u64) {
+        let mut all = self.all();
+        if all.get(&session) == Some(&said) {
+            all.remove(&session);
+        }
+    }
+
+    fn all(&self) -> MutexGuard<'_, BTreeMap<SessionId, u64>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -65,26 +82,29 @@ fn request_of(text: &Bytes) -> Option<Incoming> {
 impl Engine {
     /// There is something to run in a session, which this node may have nothing to do with so far.
     pub(crate) fn run_errands_soon(&self, session: SessionId) {
-        self.rumours.all().insert(session);
+        self.rumours.hear(session);
         let engine = self.arc();
         self.spawn(async move { engine.follow(session).await });
     }
 
     /// Looks again where it was not possible before.
     pub(crate) async fn follow_rumours(&self) {
-        let sessions: Vec<SessionId> = self.rumours.all().iter().take(BATCH).copied().collect();
+        let sessions: Vec<SessionId> = self.rumours.all().keys().take(BATCH).copied().collect();
         for session in sessions {
             self.follow(session).await;
         }
     }
 
     async fn follow(&self, id: SessionId) {
+        let Some(said) = self.rumours.said(id) else { return };
         let looked = async {
             let session = self.find(id, None).await?;
             self.look_in_turn(&session).await.map_err(Refusal::from)
         };
         match looked.await {
-            Ok(()) | Err(Refusal::NoSession) => drop(self.rumours.all().remove(&id)),
+            Ok(true) | Err(Refusal::NoSession) => self.rumours.settle(id, said),
+            // Somebody else looks, and may fail.
+            Ok(false) => {}
             Err(error) => {
                 tracing::warn!(session = %id.short(), %error, "calls of other nodes cannot be looked at yet");
             }

@@ -255,6 +255,34 @@ async fn a_sweep_that_fails_keeps_no_call_from_its_heir() {
     within("the heir", inherited).await;
 }
 
+/// Two look for the same call at once: the one who may is slow and fails, the other one leaves it to the first.
+#[tokio::test]
+async fn a_call_is_inherited_though_the_first_look_for_it_fails() {
+    let place = Backing::Sqlite.place();
+    let mut host = Host::start_on(place.clone(), |builder| builder.repeat_safe_calls()).await;
+    let store = Arc::new(FaultyStore::over(place.open(Rules::default())));
+    let faults = store.faults.clone();
+    let configure = move |builder: Builder| builder.custom_store(Arc::clone(&store) as _).repeat_safe_calls();
+    let other = Host::start_on(place, configure).await;
+    let session = Session::open(&host).await;
+    let (_stream, _) = waiting(&host, &session, "x", "look", json!(["gate:a"])).await;
+    let slow = Gate::new();
+    faults.push_for(|operation| matches!(operation, Operation::Held(_)), Fault::HoldAndFail(slow.clone()));
+    host.crash().await;
+    let looks = async {
+        while faults.struck() < 1 {
+            // A sweep may be the one that looks: it is not waited for.
+            let server = other.server().clone();
+            tokio::spawn(async move { server.sweep().await });
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    within("the first look", looks).await;
+    other.sweep_after(Duration::ZERO).await;
+    slow.open();
+    inherited(&other, 1).await;
+}
+
 /// A node does not know yet whether a call has begun when it is stopped, for so long that it is taken for dead.
 #[tokio::test]
 async fn whoever_wakes_up_with_a_begin_in_doubt_reads_what_the_heir_answers() {
