@@ -15,6 +15,7 @@ use steadfast_wire::{EventId, RequestId, Revision};
 use crate::admission::Admission;
 use crate::backend::{Backend, Denial, Incoming, Unwelcome, Welcome};
 use crate::calls::{BegunCall, catch_panic};
+use crate::census::Census;
 use crate::clock::Clock;
 use crate::cursor::Cursor;
 use crate::entropy::Entropy;
@@ -48,6 +49,7 @@ pub struct Engine {
     pub(crate) attempts: AtomicU64,
     pub(crate) stateless: Stateless,
     pub(crate) rumours: Rumours,
+    pub(crate) census: Census,
     /// The backend is being told who reads here.
     pub(crate) attending: AtomicBool,
     pub(crate) runtime: tokio::runtime::Handle,
@@ -115,6 +117,7 @@ impl Engine {
             attempts: AtomicU64::new(0),
             stateless: Stateless::default(),
             rumours: Rumours::default(),
+            census: Census::default(),
             attending: AtomicBool::new(false),
             runtime: tokio::runtime::Handle::current(),
             me: me.clone(),

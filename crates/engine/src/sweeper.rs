@@ -53,6 +53,7 @@ impl Engine {
         let buried = if self.is_draining() { Ok(0) } else { self.store().bury_dead_nodes(now).await };
         let forget = u64::try_from(self.options().forget_after.as_millis()).unwrap_or(u64::MAX);
         self.live.forget_unused(Time(now.0.saturating_sub(forget)));
+        self.forget_ended(now).await;
         swept.and(buried.map(drop))
     }
 
