@@ -11,7 +11,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backend::{Incoming, Route, Routing};
 use crate::calls::{BegunCall, CallHandle, catch_panic};
-use crate::cursor::Cursor;
 use crate::engine::{Engine, Posted};
 use crate::errands;
 use crate::handle::SessionHandle;
@@ -114,13 +113,16 @@ impl Engine {
         let is_ours = plan.owner.is_none();
         let again: Vec<bool> =
             plan.requests.iter().map(|kept| kept.as_ref().is_some_and(|kept| kept.again)).collect();
+        let resumable = !answer_only && session.facts().revision.primes_streams();
         let begun = self.begin_in_store(session, ids.clone(), plan, answer_only, delivered.clone()).await;
         let (stream, first, connection) = match begun {
             Ok(Begun::Begun { stream, first, connection }) => (stream, first, connection),
             Ok(Begun::Taken { stream }) => {
                 // This node was taken for dead before it knew of them.
                 session.not_begun(Vec::new());
-                let cursor = self.attach_now(session, Position::After { stream, seq: 0 }).await?;
+                let only_chance_of = if resumable { &[][..] } else { &ids };
+                let at = Position::After { stream, seq: 0 };
+                let cursor = self.attach_now(session, at, only_chance_of).await?;
                 return Ok(Posted { cursor, calls: Vec::new() });
             }
             other => {
@@ -137,7 +139,9 @@ impl Engine {
         };
         let tail = Arc::new(Tail::of_new_stream(connection, self.options().tail_bytes));
         let deadline = self.now().plus(self.options().call_deadline);
-        let resumable = !answer_only && session.facts().revision.primes_streams();
+        if !is_ours && !resumable {
+            tail.is_only_chance_of(ids.clone());
+        }
         let running = |(i, id): (usize, RequestId)| {
             let again = again.get(i).copied().unwrap_or_default();
             let cancel = CancellationToken::new();
@@ -150,7 +154,7 @@ impl Engine {
             .into_iter()
             .map(|(no, running)| BegunCall::new(CallHandle::new(self.arc(), session, no, running)))
             .collect();
-        let cursor = Cursor::new(self.arc(), Arc::clone(session), tail, stream, connection, 0);
+        let cursor = self.cursor(session, tail, stream, connection, 0);
         Ok(Posted { cursor, calls })
     }
 

@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use steadfast_http::ResponseMode;
 use steadfast_upstream::{Config, Program, Server as Kind, Stdio};
 
 use crate::support::{Backing, Builder, Host, Session, Stream, Value, json, within};
@@ -32,9 +33,13 @@ struct Pair {
 }
 
 async fn pair() -> Pair {
-    let here = Host::before(Backing::Sqlite, [], program).await;
+    pair_with("2025-11-25", program).await
+}
+
+async fn pair_with(revision: &str, configure: impl Fn(Builder) -> Builder + Send + Sync + 'static) -> Pair {
+    let here = Host::before(Backing::Sqlite, [], configure).await;
     let there = here.beside().await;
-    let session = Session::open(&here).await;
+    let session = Session::at(&here, revision).await;
     let other = session.via(&there);
     Pair { here, there, session, other }
 }
@@ -155,6 +160,49 @@ async fn a_gateway_that_drains_gives_its_sessions_up_and_finishes_its_calls() {
     assert!(!drained.is_finished(), "nobody has to wait for the end of the drain");
     assert_eq!(slow.message().await["result"]["pid"], json!(first), "begun there, finished there");
     drained.await.unwrap();
+}
+
+/// Drains a gateway in a task of its own, and waits until that has begun.
+async fn draining(host: &Host, session: &Session, patience: Duration) -> tokio::task::JoinHandle<()> {
+    let server = host.server().clone();
+    let drained = tokio::spawn(async move { server.drain(patience).await });
+    let refuses = async { while session.tool(99, "echo", json!({})).send().await.status != 503 {} };
+    within("the drain to begin", refuses).await;
+    drained
+}
+
+/// A client that cannot come back for its answer, because all it gets is the answer, or because nothing in its stream has an id.
+#[tokio::test]
+async fn a_gateway_that_drains_lets_clients_wait_for_calls_of_another_if_they_cannot_come_back() {
+    let plain = |builder: Builder| program(builder).response(ResponseMode::Json);
+    for pair in [pair_with("2025-11-25", plain).await, pair_with("2025-06-18", program).await] {
+        let Pair { here: _here, there, session, other } = pair;
+        let first = pid(&session, 1).await;
+        let slow = other.tool(2, "slow", json!({"ms": 1000})).leave().await;
+        // It is at the program when another one has its answer.
+        assert_eq!(pid(&other, 3).await, first);
+        let drained = draining(&there, &other, Duration::from_secs(60)).await;
+        assert!(!drained.is_finished(), "the client is waited for");
+        let reply = slow.reply().await;
+        assert_eq!((reply.status, reply.answer()["result"]["pid"].as_u64()), (200, Some(first)));
+        within("the drain", drained).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_that_cannot_wait_any_longer_does_not_ask_for_a_second_try() {
+    let plain = |builder: Builder| program(builder).response(ResponseMode::Json);
+    for pair in [pair_with("2025-11-25", plain).await, pair_with("2025-06-18", program).await] {
+        let Pair { here: _here, there, session, other } = pair;
+        let first = pid(&session, 1).await;
+        let hangs = other.tool(2, "hang", json!({})).leave().await;
+        assert_eq!(pid(&other, 3).await, first);
+        let drained = draining(&there, &other, Duration::from_millis(50)).await;
+        let answers = hangs.reply().await.answers();
+        assert_eq!((answers.len(), &answers[0]["id"]), (1, &json!(2)));
+        assert_eq!(reason(&answers[0]), ("shutting_down".to_owned(), false));
+        within("the drain", drained).await.unwrap();
+    }
 }
 
 /// A gateway that was stopped for so long that it was taken for dead, and goes on.
