@@ -118,7 +118,7 @@ impl Engine {
         let (stream, first, connection) = match begun {
             Ok(Begun::Begun { stream, first, connection }) => (stream, first, connection),
             Ok(Begun::Taken { stream }) => {
-                // This node was taken for dead before it knew of them.
+                // This node was taken for dead, or cut off, before it knew of them.
                 session.not_begun(Vec::new());
                 let only_chance_of = if resumable { &[][..] } else { &ids };
                 let at = Position::After { stream, seq: 0 };
@@ -133,6 +133,8 @@ impl Engine {
                     Ok(Begun::OverLimit(limit)) => Refusal::OverLimit(limit),
                     Ok(Begun::Fenced) => Refusal::Fenced,
                     Ok(_) => self.lost(session),
+                    // Another node may run it: nobody should try again because of this.
+                    Err(StoreError::Unknown(_)) if !is_ours => Refusal::InDoubt,
                     Err(error) => error.into(),
                 });
             }
@@ -175,6 +177,7 @@ impl Engine {
             requests: plan.requests,
             attempt,
             again: false,
+            recall: false,
             duplicates: self.options().duplicates,
             answer_only,
             delivered,
@@ -193,9 +196,10 @@ impl Engine {
         Err(StoreError::Unknown("it did not say so when asked again, either".into()))
     }
 
-    /// A begin whose outcome stayed unknown. Its client was told to try again, so whatever has begun is ended as
-    /// soon as the store says what that is.
+    /// A begin whose outcome stayed unknown. Its client was told so, and whatever has begun is ended as soon as the store says
+    /// what that is. What has not begun must not begin any more: another node might run it.
     pub(crate) async fn end_unknown_calls(&self, session: &Arc<LiveSession>, begin: Begin) {
+        let begin = Begin { recall: true, ..begin };
         let begun = self.patiently(|| self.store().run(session.id(), begin.clone(), self.now())).await;
         if begun.is_err() {
             session.suspect();
