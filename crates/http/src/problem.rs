@@ -278,7 +278,8 @@ impl From<Refusal> for Problem {
             Refusal::Fenced | Refusal::Draining => Self::unavailable(text),
             Refusal::InDoubt => {
                 let error = ErrorObject::internal("outcome_unknown", text, false);
-                Self { error, header: None, ..Self::unavailable("") }
+                let status = StatusCode::INTERNAL_SERVER_ERROR;
+                Self { status, error, reason, id: None, header: None }
             }
             Refusal::Store(error) => {
                 tracing::warn!(%error, "a request is refused because of the store");

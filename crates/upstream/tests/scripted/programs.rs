@@ -236,7 +236,7 @@ async fn a_call_in_doubt_is_not_to_be_tried_again_and_does_not_begin_afterwards(
         (!begin.recall).then_some(Fault::Lost)
     });
     let reply = other.tool(2, "echo", json!({})).send().await;
-    assert_eq!((reply.status, reply.header("retry-after")), (503, None));
+    assert_eq!((reply.status, reply.header("retry-after")), (500, None));
     assert_eq!(reason(&reply.json()), ("outcome_unknown".to_owned(), false));
     let is_recalled = async {
         while !recalled.load(Ordering::SeqCst) {
