@@ -54,7 +54,8 @@ impl Engine {
         let forget = u64::try_from(self.options().forget_after.as_millis()).unwrap_or(u64::MAX);
         self.live.forget_unused(Time(now.0.saturating_sub(forget)));
         self.forget_ended(now).await;
-        swept.and(buried.map(drop))
+        swept?;
+        buried.map(drop)
     }
 
     async fn sweep_store(&self, now: Time) -> Result<(), StoreError> {
