@@ -32,29 +32,43 @@ pub(crate) fn is_mail(id: &RequestId, method: &str) -> bool {
     matches!(id, RequestId::Text(id) if id.starts_with(MAIL)) && method.starts_with("notifications/")
 }
 
-/// Sessions in which there is something to run of which this node may not know yet, and how often that was said. No more than
-/// there are sessions.
+/// Sessions in which there is something to run of which this node may not know yet. No more than there are sessions.
 #[derive(Debug, Default)]
-pub(crate) struct Rumours(Mutex<BTreeMap<SessionId, u64>>);
+pub(crate) struct Rumours(Mutex<Heard>);
+
+#[derive(Debug, Default)]
+struct Heard {
+    /// How many there ever were.
+    count: u64,
+    /// The last one of each session, by its number.
+    last: BTreeMap<SessionId, u64>,
+}
 
 impl Rumours {
     fn hear(&self, session: SessionId) {
-        *self.all().entry(session).or_default() += 1;
+        let mut heard = self.heard();
+        heard.count += 1;
+        let number = heard.count;
+        heard.last.insert(session, number);
     }
 
-    fn said(&self, session: SessionId) -> Option<u64> {
-        self.all().get(&session).copied()
+    fn some(&self) -> Vec<SessionId> {
+        self.heard().last.keys().take(BATCH).copied().collect()
     }
 
-    /// Somebody has looked, after it had been said that often. What was said since calls for another look.
-    fn settle(&self, session: SessionId, said: u64) {
-        let mut all = self.all();
-        if all.get(&session) == Some(&said) {
-            all.remove(&session);
+    fn last(&self, session: SessionId) -> Option<u64> {
+        self.heard().last.get(&session).copied()
+    }
+
+    /// Somebody has looked because of this one. A later one calls for another look.
+    fn settle(&self, session: SessionId, number: u64) {
+        let mut heard = self.heard();
+        if heard.last.get(&session) == Some(&number) {
+            heard.last.remove(&session);
         }
     }
 
-    fn all(&self) -> MutexGuard<'_, BTreeMap<SessionId, u64>> {
+    fn heard(&self) -> MutexGuard<'_, Heard> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -89,20 +103,19 @@ impl Engine {
 
     /// Looks again where it was not possible before.
     pub(crate) async fn follow_rumours(&self) {
-        let sessions: Vec<SessionId> = self.rumours.all().keys().take(BATCH).copied().collect();
-        for session in sessions {
+        for session in self.rumours.some() {
             self.follow(session).await;
         }
     }
 
     async fn follow(&self, id: SessionId) {
-        let Some(said) = self.rumours.said(id) else { return };
+        let Some(rumour) = self.rumours.last(id) else { return };
         let looked = async {
             let session = self.find(id, None).await?;
             self.look_in_turn(&session).await.map_err(Refusal::from)
         };
         match looked.await {
-            Ok(true) | Err(Refusal::NoSession) => self.rumours.settle(id, said),
+            Ok(true) | Err(Refusal::NoSession) => self.rumours.settle(id, rumour),
             // Somebody else looks, and may fail.
             Ok(false) => {}
             Err(error) => {
@@ -185,6 +198,21 @@ mod tests {
             assert!(again.http.headers.is_empty());
         }
         assert!(request_of(&Bytes::from_static(b"{}")).is_none());
+    }
+
+    #[test]
+    fn a_rumour_is_settled_by_a_look_that_came_after_it() {
+        let (rumours, id) = (Rumours::default(), SessionId::from_random([1; SessionId::BYTES]));
+        rumours.hear(id);
+        let first = rumours.last(id).unwrap();
+        rumours.hear(id);
+        rumours.settle(id, first);
+        assert_eq!(rumours.some(), [id], "heard again meanwhile");
+        let second = rumours.last(id).unwrap();
+        rumours.settle(id, second);
+        rumours.hear(id);
+        rumours.settle(id, second);
+        assert_eq!(rumours.some(), [id], "heard anew meanwhile");
     }
 
     /// A look at the store and the end of a call cross each other.

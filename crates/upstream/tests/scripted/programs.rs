@@ -148,7 +148,7 @@ async fn a_program_that_goes_with_its_gateway_is_started_by_another() {
 async fn a_gateway_that_drains_gives_its_sessions_up_and_finishes_its_calls() {
     let Pair { here, there: _there, session, other } = pair().await;
     let first = pid(&session, 1).await;
-    let mut slow = other.tool(2, "slow", json!({"ms": 1500})).stream().await;
+    let mut slow = other.tool(2, "slow", json!({"ms": 3000})).stream().await;
     slow.next().await;
     // It is at the program when another one has its answer.
     assert_eq!(pid(&other, 3).await, first);
