@@ -106,6 +106,9 @@ impl Call<'_> {
         }
         // A refusal of the gateway is in JSON-RPC. Whatever else there is was said by a proxy, which knows nothing.
         match response.json().await {
+            Ok(answer) if answer["error"]["data"]["reason"] == "outcome_unknown" => {
+                self.unheard("the gateway does not know".to_owned())
+            }
             Ok(answer) if answer["error"].is_object() => {
                 let reason = answer["error"]["message"].as_str().unwrap_or_default().to_owned();
                 self.refused(status.as_u16(), reason)

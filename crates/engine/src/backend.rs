@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use steadfast_session::command::Fence;
-use steadfast_session::{Facts, NodeId};
+use steadfast_session::{Facts, NodeId, SessionId};
 use steadfast_wire::rpc::ErrorObject;
 use steadfast_wire::{RequestId, Revision};
 
@@ -141,6 +141,10 @@ pub trait Backend: Send + Sync + 'static {
     /// A session has ended. Its calls have been cancelled, and what is left of it can be read for a while. It may be told more
     /// than once, and of sessions that this process had nothing to do with.
     fn closed(&self, session: &SessionHandle);
+
+    /// A session has ended at another node, a while ago, and whoever ended it has done what there was to be done: nothing of it
+    /// needs to be kept here.
+    fn forgotten(&self, session: SessionId);
 }
 
 /// The JSON text of a response.

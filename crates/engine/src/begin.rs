@@ -11,7 +11,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backend::{Incoming, Route, Routing};
 use crate::calls::{BegunCall, CallHandle, catch_panic};
-use crate::cursor::Cursor;
 use crate::engine::{Engine, Posted};
 use crate::errands;
 use crate::handle::SessionHandle;
@@ -115,13 +114,16 @@ impl Engine {
         let is_ours = plan.owner.is_none();
         let again: Vec<bool> =
             plan.requests.iter().map(|kept| kept.as_ref().is_some_and(|kept| kept.again)).collect();
+        let resumable = !answer_only && session.facts().revision.primes_streams();
         let begun = self.begin_in_store(session, ids.clone(), plan, answer_only, delivered.clone()).await;
         let (stream, first, connection) = match begun {
             Ok(Begun::Begun { stream, first, connection }) => (stream, first, connection),
             Ok(Begun::Taken { stream }) => {
-                // This node was taken for dead before it knew of them.
+                // This node was taken for dead, or cut off, before it knew of them.
                 session.not_begun(Vec::new());
-                let cursor = self.attach_now(session, Position::After { stream, seq: 0 }).await?;
+                let only_chance_of = if resumable { &[][..] } else { &ids };
+                let at = Position::After { stream, seq: 0 };
+                let cursor = self.attach_now(session, at, only_chance_of).await?;
                 return Ok(Posted { cursor, calls: Vec::new() });
             }
             other => {
@@ -132,13 +134,17 @@ impl Engine {
                     Ok(Begun::OverLimit(limit)) => Refusal::OverLimit(limit),
                     Ok(Begun::Fenced) => Refusal::Fenced,
                     Ok(_) => self.lost(session),
+                    // Another node may run it: nobody should try again because of this.
+                    Err(StoreError::Unknown(_)) if !is_ours => Refusal::InDoubt,
                     Err(error) => error.into(),
                 });
             }
         };
         let tail = Arc::new(Tail::of_new_stream(connection, self.options().tail_bytes));
         let deadline = self.now().plus(self.options().call_deadline);
-        let resumable = !answer_only && session.facts().revision.primes_streams();
+        if !is_ours && !resumable {
+            tail.is_only_chance_of(ids.clone());
+        }
         let running = |(i, id): (usize, RequestId)| {
             let again = again.get(i).copied().unwrap_or_default();
             let cancel = CancellationToken::new();
@@ -151,7 +157,7 @@ impl Engine {
             .into_iter()
             .map(|(no, running)| BegunCall::new(CallHandle::new(self.arc(), session, no, running)))
             .collect();
-        let cursor = Cursor::new(self.arc(), Arc::clone(session), tail, stream, connection, 0);
+        let cursor = self.cursor(session, tail, stream, connection, 0);
         Ok(Posted { cursor, calls })
     }
 
@@ -172,6 +178,7 @@ impl Engine {
             requests: plan.requests,
             attempt,
             again: false,
+            recall: false,
             duplicates: self.options().duplicates,
             answer_only,
             delivered,
@@ -190,9 +197,10 @@ impl Engine {
         Err(StoreError::Unknown("it did not say so when asked again, either".into()))
     }
 
-    /// A begin whose outcome stayed unknown. Its client was told to try again, so whatever has begun is ended as
-    /// soon as the store says what that is.
+    /// A begin whose outcome stayed unknown. Its client was told so, and whatever has begun is ended as soon as the store says
+    /// what that is. What has not begun must not begin any more: another node might run it.
     pub(crate) async fn end_unknown_calls(&self, session: &Arc<LiveSession>, begin: Begin) {
+        let begin = Begin { recall: true, ..begin };
         let begun = self.patiently(|| self.store().run(session.id(), begin.clone(), self.now())).await;
         if begun.is_err() {
             session.suspect();

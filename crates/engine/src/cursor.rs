@@ -10,6 +10,7 @@ use steadfast_session::{ConnNo, Read, StreamNo};
 use steadfast_store::{Reply, StoreError};
 use steadfast_wire::EventId;
 
+use crate::admission::Counted;
 use crate::engine::Engine;
 use crate::live::LiveSession;
 use crate::tail::{Look, Tail};
@@ -60,6 +61,8 @@ pub struct Cursor {
     /// Wakes a reader of a stream that another process may be writing.
     poll: Option<Pin<Box<tokio::time::Sleep>>>,
     over: bool,
+    /// It counts as a call: its client cannot come back.
+    counted: Option<Counted>,
 }
 
 impl Cursor {
@@ -85,7 +88,13 @@ impl Cursor {
             taken: Vec::new(),
             poll: None,
             over: false,
+            counted: None,
         }
+    }
+
+    /// A node that drains is to wait for it.
+    pub(crate) fn count(&mut self, counted: Counted) {
+        self.counted = Some(counted);
     }
 
     /// The id of the last event that was read, or of the position it started from.

@@ -53,7 +53,7 @@ impl Engine {
         let _ = tokio::time::timeout(FAREWELL, failing.join_all()).await;
         for session in self.live.all() {
             for tail in session.tails() {
-                tail.tell_to_leave();
+                tail.give_up(&error);
             }
         }
         match tokio::time::timeout(FAREWELL, self.store().leave(self.node(), self.now())).await {
@@ -63,7 +63,8 @@ impl Engine {
         }
     }
 
-    /// Connections that wait for no call of this node.
+    /// Connections that wait for no call of this node. Those that wait for a call of another node and cannot come back count as
+    /// calls until they have their answer.
     fn send_waiting_connections_away(&self) {
         for session in self.live.all() {
             session.send_waiting_away();

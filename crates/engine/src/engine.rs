@@ -12,9 +12,10 @@ use steadfast_store::{Opened, Store, StoreError, StoreExt};
 use steadfast_wire::rpc::ErrorObject;
 use steadfast_wire::{EventId, RequestId, Revision};
 
-use crate::admission::Admission;
+use crate::admission::{Admission, Count};
 use crate::backend::{Backend, Denial, Incoming, Unwelcome, Welcome};
 use crate::calls::{BegunCall, catch_panic};
+use crate::census::Census;
 use crate::clock::Clock;
 use crate::cursor::Cursor;
 use crate::entropy::Entropy;
@@ -48,6 +49,7 @@ pub struct Engine {
     pub(crate) attempts: AtomicU64,
     pub(crate) stateless: Stateless,
     pub(crate) rumours: Rumours,
+    pub(crate) census: Census,
     /// The backend is being told who reads here.
     pub(crate) attending: AtomicBool,
     pub(crate) runtime: tokio::runtime::Handle,
@@ -115,6 +117,7 @@ impl Engine {
             attempts: AtomicU64::new(0),
             stateless: Stateless::default(),
             rumours: Rumours::default(),
+            census: Census::default(),
             attending: AtomicBool::new(false),
             runtime: tokio::runtime::Handle::current(),
             me: me.clone(),
@@ -246,17 +249,19 @@ impl Engine {
         };
         let (engine, session) = (self.arc(), Arc::clone(session));
         self.to_the_end(async move {
-            let cursor = engine.attach_now(&session, at).await;
+            let cursor = engine.attach_now(&session, at, &[]).await;
             drop(entered);
             cursor
         })
         .await
     }
 
+    /// `only_chance_of` are the calls whose client cannot come back for the answers.
     pub(crate) async fn attach_now(
         &self,
         session: &Arc<LiveSession>,
         at: Position,
+        only_chance_of: &[RequestId],
     ) -> Result<Cursor, Refusal> {
         let attach = Attach { at, node: self.node };
         session.attaching();
@@ -267,12 +272,13 @@ impl Engine {
         }
         if let Ok(Attached::Attached { stream, connection, after }) = attached {
             let tail = Arc::new(Tail::of_known_stream(connection, self.options.tail_bytes));
+            tail.is_only_chance_of(only_chance_of.to_vec());
             session.attached(stream, connection, &tail);
-            if self.is_draining() {
+            if self.is_draining() && tail.can_come_back() {
                 // Draining began meanwhile and may have missed this connection.
                 tail.tell_to_leave();
             }
-            return Ok(Cursor::new(self.arc(), Arc::clone(session), tail, stream, connection, after));
+            return Ok(self.cursor(session, tail, stream, connection, after));
         }
         session.not_attached();
         if let Err(StoreError::Unknown(_)) = attached {
@@ -285,6 +291,22 @@ impl Engine {
             Attached::OverLimit(limit) => Refusal::OverLimit(limit),
             Attached::NoSession | Attached::Attached { .. } => self.lost(session),
         })
+    }
+
+    pub(crate) fn cursor(
+        &self,
+        session: &Arc<LiveSession>,
+        tail: Arc<Tail>,
+        stream: steadfast_session::StreamNo,
+        connection: steadfast_session::ConnNo,
+        after: u64,
+    ) -> Cursor {
+        let waits = !tail.can_come_back();
+        let mut cursor = Cursor::new(self.arc(), Arc::clone(session), tail, stream, connection, after);
+        if waits {
+            cursor.count(Count::one_more(&self.admission.calls));
+        }
+        cursor
     }
 
     /// A connection broke. The store hears of it as soon as it can; until then the session merely looks busy.

@@ -4,7 +4,7 @@
 //! Such a call is in the session, with what it asks for. Whoever is told, or looks, finds it among what it holds, and runs it
 //! as if it had just come. The answer goes where answers go.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -34,10 +34,41 @@ pub(crate) fn is_mail(id: &RequestId, method: &str) -> bool {
 
 /// Sessions in which there is something to run of which this node may not know yet. No more than there are sessions.
 #[derive(Debug, Default)]
-pub(crate) struct Rumours(Mutex<BTreeSet<SessionId>>);
+pub(crate) struct Rumours(Mutex<Heard>);
+
+#[derive(Debug, Default)]
+struct Heard {
+    /// How many there ever were.
+    count: u64,
+    /// The last one of each session, by its number.
+    last: BTreeMap<SessionId, u64>,
+}
 
 impl Rumours {
-    fn all(&self) -> MutexGuard<'_, BTreeSet<SessionId>> {
+    fn hear(&self, session: SessionId) {
+        let mut heard = self.heard();
+        heard.count += 1;
+        let number = heard.count;
+        heard.last.insert(session, number);
+    }
+
+    fn some(&self) -> Vec<SessionId> {
+        self.heard().last.keys().take(BATCH).copied().collect()
+    }
+
+    fn last(&self, session: SessionId) -> Option<u64> {
+        self.heard().last.get(&session).copied()
+    }
+
+    /// Somebody has looked because of this one. A later one calls for another look.
+    fn settle(&self, session: SessionId, number: u64) {
+        let mut heard = self.heard();
+        if heard.last.get(&session) == Some(&number) {
+            heard.last.remove(&session);
+        }
+    }
+
+    fn heard(&self) -> MutexGuard<'_, Heard> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -65,26 +96,28 @@ fn request_of(text: &Bytes) -> Option<Incoming> {
 impl Engine {
     /// There is something to run in a session, which this node may have nothing to do with so far.
     pub(crate) fn run_errands_soon(&self, session: SessionId) {
-        self.rumours.all().insert(session);
+        self.rumours.hear(session);
         let engine = self.arc();
         self.spawn(async move { engine.follow(session).await });
     }
 
     /// Looks again where it was not possible before.
     pub(crate) async fn follow_rumours(&self) {
-        let sessions: Vec<SessionId> = self.rumours.all().iter().take(BATCH).copied().collect();
-        for session in sessions {
+        for session in self.rumours.some() {
             self.follow(session).await;
         }
     }
 
     async fn follow(&self, id: SessionId) {
+        let Some(rumour) = self.rumours.last(id) else { return };
         let looked = async {
             let session = self.find(id, None).await?;
             self.look_in_turn(&session).await.map_err(Refusal::from)
         };
         match looked.await {
-            Ok(()) | Err(Refusal::NoSession) => drop(self.rumours.all().remove(&id)),
+            Ok(true) | Err(Refusal::NoSession) => self.rumours.settle(id, rumour),
+            // Somebody else looks, and may fail.
+            Ok(false) => {}
             Err(error) => {
                 tracing::warn!(session = %id.short(), %error, "calls of other nodes cannot be looked at yet");
             }
@@ -165,6 +198,21 @@ mod tests {
             assert!(again.http.headers.is_empty());
         }
         assert!(request_of(&Bytes::from_static(b"{}")).is_none());
+    }
+
+    #[test]
+    fn a_rumour_is_settled_by_a_look_that_came_after_it() {
+        let (rumours, id) = (Rumours::default(), SessionId::from_random([1; SessionId::BYTES]));
+        rumours.hear(id);
+        let first = rumours.last(id).unwrap();
+        rumours.hear(id);
+        rumours.settle(id, first);
+        assert_eq!(rumours.some(), [id], "heard again meanwhile");
+        let second = rumours.last(id).unwrap();
+        rumours.settle(id, second);
+        rumours.hear(id);
+        rumours.settle(id, second);
+        assert_eq!(rumours.some(), [id], "heard anew meanwhile");
     }
 
     /// A look at the store and the end of a call cross each other.

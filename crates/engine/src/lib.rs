@@ -10,6 +10,7 @@ mod asks;
 pub mod backend;
 mod begin;
 mod calls;
+mod census;
 mod changes;
 pub mod clock;
 mod cursor;

@@ -293,12 +293,14 @@ impl LiveSession {
         self.work().tails.values().map(|(_, tail)| Arc::clone(tail)).collect()
     }
 
-    /// Sends away connections whose stream no call of this node feeds.
+    /// Sends away connections whose stream no call of this node feeds, and who can come back for what they wait for.
     pub(crate) fn send_waiting_away(&self) {
         let work = self.work();
         let fed: BTreeSet<StreamNo> = work.calls.values().map(|call| call.stream).collect();
         for (_, (_, tail)) in work.tails.iter().filter(|(stream, _)| !fed.contains(stream)) {
-            tail.tell_to_leave();
+            if tail.can_come_back() {
+                tail.tell_to_leave();
+            }
         }
     }
 

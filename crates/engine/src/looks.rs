@@ -49,7 +49,7 @@ impl Engine {
                     Err(error @ StoreError::Corrupt(_)) => {
                         tracing::warn!(session = %session.id().short(), %error, "a session cannot be looked at");
                     }
-                    looked => looked?,
+                    looked => drop(looked?),
                 }
             }
         }
@@ -68,15 +68,17 @@ impl Engine {
         });
     }
 
-    /// Looks, and looks again for whoever wanted to meanwhile. If somebody else looks already, that one does so.
-    pub(crate) async fn look_in_turn(&self, session: &Arc<LiveSession>) -> Result<(), StoreError> {
+    /// Looks, and looks again for whoever wanted to meanwhile. If somebody else looks already, that one does so, and this gives
+    /// `false`: what comes of that look, the other one knows.
+    pub(crate) async fn look_in_turn(&self, session: &Arc<LiveSession>) -> Result<bool, StoreError> {
         let mut turn = session.looking.start();
+        let is_mine = turn.is_some();
         while let Some(looking) = turn {
             let looked = self.look(session).await;
             turn = looking.again();
             looked?;
         }
-        Ok(())
+        Ok(is_mine)
     }
 
     /// One look. May be repeated whatever came of the one before: an answer stays in the store until the store hears that

@@ -35,6 +35,9 @@ pub enum Refusal {
     /// Nobody: another process does what this one thought that it does.
     #[error("another process of the server serves this session now")]
     Fenced,
+    /// Nobody: the store does not say whether another process was given the call.
+    #[error("whether another process of the server runs this call is not known")]
+    InDoubt,
     /// Nobody: this node is shutting down.
     #[error("the server is shutting down")]
     Draining,

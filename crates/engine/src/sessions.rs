@@ -53,6 +53,13 @@ impl LiveSessions {
         self.shards.each().flat_map(|shard| shard.values().flatten().cloned().collect::<Vec<_>>()).collect()
     }
 
+    /// The sessions in one part of the table for which nothing is being done. `None` if there is no such part.
+    pub(crate) fn idle(&self, part: usize) -> Option<Vec<SessionId>> {
+        let shard = self.shards.each().nth(part)?;
+        let is_idle = |live: &Option<Arc<LiveSession>>| live.as_ref().is_none_or(|live| !live.is_busy());
+        Some(shard.iter().filter(|(_, live)| is_idle(live)).map(|(id, _)| *id).collect())
+    }
+
     /// Drops the live part of sessions for which nothing has been done since `before`, and keeps their names.
     pub(crate) fn forget_unused(&self, before: Time) {
         for mut shard in self.shards.each() {

@@ -47,15 +47,21 @@ impl Engine {
         self.follow_rumours().await;
         self.tell_of_readers(&sessions);
         drop(sessions);
+        let swept = self.sweep_store(now).await;
+        // Whoever buries inherits, and this node is about to go itself. What dead nodes left does not wait for a session that
+        // cannot be swept.
+        let buried = if self.is_draining() { Ok(0) } else { self.store().bury_dead_nodes(now).await };
+        let forget = u64::try_from(self.options().forget_after.as_millis()).unwrap_or(u64::MAX);
+        self.live.forget_unused(Time(now.0.saturating_sub(forget)));
+        self.forget_ended(now).await;
+        swept?;
+        buried.map(drop)
+    }
+
+    async fn sweep_store(&self, now: Time) -> Result<(), StoreError> {
         while self.store().sweep(now, BATCH).await? >= BATCH {
             tokio::task::yield_now().await;
         }
-        if !self.is_draining() {
-            // Whoever buries inherits, and this node is about to go itself.
-            self.store().bury_dead_nodes(now).await?;
-        }
-        let forget = u64::try_from(self.options().forget_after.as_millis()).unwrap_or(u64::MAX);
-        self.live.forget_unused(Time(now.0.saturating_sub(forget)));
         Ok(())
     }
 

@@ -6,6 +6,8 @@ use std::task::Waker;
 
 use bytes::Bytes;
 use steadfast_session::ConnNo;
+use steadfast_wire::RequestId;
+use steadfast_wire::rpc::ErrorObject;
 
 /// Fed by the store's signals in log order, drained by a [`Cursor`](crate::Cursor). Writers never wait: what the
 /// reader is too slow for leaves the tail and is read from the store instead.
@@ -26,6 +28,8 @@ struct State {
     reader: ConnNo,
     /// The node wants the client to come back later, perhaps elsewhere.
     told_to_leave: bool,
+    /// The calls that it waits for, if their client cannot come back for the answers.
+    only_chance_of: Vec<RequestId>,
     /// All the answers that the stream still waits for and the store would not take: delivered from here, once, without
     /// event ids, and with them the stream ends.
     unlogged: Vec<Bytes>,
@@ -69,6 +73,7 @@ impl Tail {
             ended: false,
             reader,
             told_to_leave: false,
+            only_chance_of: Vec::new(),
             unlogged: Vec::new(),
             gave_unlogged: false,
             waker: None,
@@ -99,6 +104,8 @@ impl Tail {
     pub(crate) fn end(&self) {
         let mut state = self.lock();
         state.ended = true;
+        // Everything is in the log.
+        state.unlogged.clear();
         state.wake();
     }
 
@@ -107,6 +114,25 @@ impl Tail {
         if reader > state.reader {
             state.reader = reader;
             state.wake();
+        }
+    }
+
+    /// The client cannot come back for the answers to these calls: whoever waits here is to be given time.
+    pub(crate) fn is_only_chance_of(&self, calls: Vec<RequestId>) {
+        self.lock().only_chance_of = calls;
+    }
+
+    pub(crate) fn can_come_back(&self) -> bool {
+        self.lock().only_chance_of.is_empty()
+    }
+
+    /// There is no more time: whoever can come back is told to, others get this error.
+    pub(crate) fn give_up(&self, error: &ErrorObject) {
+        let calls = self.lock().only_chance_of.clone();
+        match &calls[..] {
+            [call] => self.deliver_unlogged(vec![error.to_message(Some(call)).into()]),
+            // Some of several may have been answered.
+            _ => self.tell_to_leave(),
         }
     }
 

@@ -244,6 +244,7 @@ fn reason(refusal: &Refusal) -> &'static str {
         Refusal::UnknownAsk | Refusal::AskDeadline | Refusal::AskWithdrawn => "unknown_ask",
         Refusal::OverLimit(_) => "over_limit",
         Refusal::Fenced => "fenced",
+        Refusal::InDoubt => "in_doubt",
         Refusal::Draining => "draining",
         Refusal::Store(_) => "store",
     }
@@ -275,6 +276,11 @@ impl From<Refusal> for Problem {
                     .retry_after(1)
             }
             Refusal::Fenced | Refusal::Draining => Self::unavailable(text),
+            Refusal::InDoubt => {
+                let error = ErrorObject::internal("outcome_unknown", text, false);
+                let status = StatusCode::INTERNAL_SERVER_ERROR;
+                Self { status, error, reason, id: None, header: None }
+            }
             Refusal::Store(error) => {
                 tracing::warn!(%error, "a request is refused because of the store");
                 Self::unavailable("The session store does not answer. Try again later.")

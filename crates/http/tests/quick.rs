@@ -12,7 +12,7 @@ use http_body_util::{BodyExt as _, Full};
 use steadfast_engine::backend::BoxFuture;
 use steadfast_engine::{
     Answer, Backend, CallHandle, Engine, ExchangeHandle, Facts, Fence, Incoming, ManualClock, Options,
-    Routing, Rules, SessionHandle, SystemEntropy, Time, Unwelcome, Welcome,
+    Routing, Rules, SessionHandle, SessionId, SystemEntropy, Time, Unwelcome, Welcome,
 };
 use steadfast_http::{Config, Endpoint, ResponseBody};
 use steadfast_store::MemoryStore;
@@ -87,6 +87,8 @@ impl Backend for Worker {
     }
 
     fn closed(&self, _session: &SessionHandle) {}
+
+    fn forgotten(&self, _session: SessionId) {}
 }
 
 fn tasks() -> usize {

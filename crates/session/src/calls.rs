@@ -11,7 +11,10 @@ use crate::command::{Begin, Begun, Cancel, Cancelled, Duplicates, Finish, Finish
 use crate::ids::{CallNo, ConnNo, NodeId, StreamNo, Time};
 use crate::limits::{Limit, Rules};
 use crate::session::Session;
-use crate::tables::{Call, Class, Request, Stream, StreamKind};
+use crate::tables::{Call, Class, Mailed, Request, Stream, StreamKind};
+
+/// Commands that gave calls to another node and are remembered. A node asks again within seconds.
+const MAX_MAILED: usize = 32;
 
 impl Session {
     pub(crate) fn begin(
@@ -24,10 +27,11 @@ impl Session {
         if !self.is_open() {
             return Begun::NoSession;
         }
-        if command.again
-            && let Some(begun) = self.begun_before(&command)
-        {
+        if let Some(begun) = self.begun_before(&command) {
             return begun;
+        }
+        if command.recall {
+            return Begun::Recalled;
         }
         if self.is_fenced(command.fence.as_ref()) {
             return Begun::Fenced;
@@ -63,6 +67,11 @@ impl Session {
         self.streams.insert(stream, Box::new(log));
         changes.streams.push(stream);
         let Begin { node: from, owner, attempt, answer_only, .. } = command;
+        if owner != from {
+            let mailed = &mut self.meta.mailed;
+            mailed.push(Mailed { node: from, attempt, stream });
+            mailed.drain(..mailed.len().saturating_sub(MAX_MAILED));
+        }
         let mut requests = command.requests.into_iter();
         for (i, id) in command.ids.into_iter().enumerate() {
             let no = CallNo(first.0 + i as u64);
@@ -97,8 +106,22 @@ impl Session {
         true
     }
 
-    /// What the first of two equal commands came to, as long as its calls are in flight.
+    /// Whether a command that is sent again has taken effect before, as far as that is known.
+    pub fn has_begun(&self, command: &Begin) -> bool {
+        self.begun_before(command).is_some()
+    }
+
+    /// What the first of two equal commands came to, as long as its calls are in flight or were given to another node.
     fn begun_before(&self, command: &Begin) -> Option<Begun> {
+        if !command.again && !command.recall {
+            return None;
+        }
+        let of_this = |mailed: &&Mailed| (mailed.node, mailed.attempt) == (command.node, command.attempt);
+        let taken = |mailed: &Mailed| Begun::Taken { stream: mailed.stream };
+        self.in_flight_of(command).or_else(|| self.meta.mailed.iter().find(of_this).map(taken))
+    }
+
+    fn in_flight_of(&self, command: &Begin) -> Option<Begun> {
         let of_this = |call: &Call| (call.from, call.attempt) == (command.node, command.attempt);
         let (no, call) = self.calls.iter().find(|(_, call)| of_this(call))?;
         if call.owner != command.owner {

@@ -95,6 +95,8 @@ pub struct Begin {
     pub attempt: u64,
     /// The same command was sent before and its outcome is not known: if it took effect, say so again.
     pub again: bool,
+    /// It is not wanted any more: say what it came to if it was sent before and took effect, and begin nothing.
+    pub recall: bool,
     pub duplicates: Duplicates,
     /// The connection gets nothing but the answer, so other messages go to a standalone stream.
     pub answer_only: bool,
@@ -113,6 +115,7 @@ impl Begin {
             requests: Vec::new(),
             attempt,
             again: false,
+            recall: false,
             duplicates: Duplicates::default(),
             answer_only: false,
             delivered: Vec::new(),
@@ -147,8 +150,8 @@ pub enum Begun {
         first: CallNo,
         connection: ConnNo,
     },
-    /// The calls had begun when this was sent before. The node was taken for dead since, and another one runs them: their answers
-    /// are to be read from their stream.
+    /// The calls had begun when this was sent before. Another node runs them or has done so: their answers are to be read from
+    /// their stream.
     Taken {
         stream: StreamNo,
     },
@@ -156,6 +159,8 @@ pub enum Begun {
     OverLimit(Limit),
     /// The lease is somebody else's by now.
     Fenced,
+    /// It was recalled, and had not taken effect.
+    Recalled,
     NoSession,
 }
 

@@ -34,4 +34,6 @@ pub use lifecycle::{CloseReason, Lifecycle};
 pub use limits::{Limit, Limits, Rules, Timing};
 pub use log::{Read, Slice};
 pub use session::Session;
-pub use tables::{Ask, Call, Class, Entry, Facts, Kept, Meta, Request, Stream, StreamKind, Streams, Value};
+pub use tables::{
+    Ask, Call, Class, Entry, Facts, Kept, Mailed, Meta, Request, Stream, StreamKind, Streams, Value,
+};

@@ -214,6 +214,9 @@ impl Session {
 
     pub(crate) fn remove_stream(&mut self, no: StreamNo, changes: &mut Changes) {
         let Some(stream) = self.streams.remove(&no) else { return };
+        let mailed = self.meta.mailed.len();
+        self.meta.mailed.retain(|mailed| mailed.stream != no);
+        changes.meta |= self.meta.mailed.len() != mailed;
         self.bytes -= stream.bytes;
         if stream.is_open() && stream.attached.is_some() {
             self.attached -= 1;

@@ -34,6 +34,19 @@ pub struct Meta {
     /// Calls that were taken from nodes which were thought to be gone, the newest last, within a bound. What such a node
     /// still has to say of them is not wanted.
     pub taken: Vec<CallNo>,
+    /// Calls that came to one node and were given to another, the newest last, within a bound and for as long as their streams
+    /// are kept. Whoever does not know what came of its command can find out even when they are over.
+    pub mailed: Vec<Mailed>,
+}
+
+/// A command that gave calls to another node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mailed {
+    /// The node that the calls came to.
+    pub node: NodeId,
+    /// That node's name for the command.
+    pub attempt: u64,
+    pub stream: StreamNo,
 }
 
 /// A client's request in flight.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use steadfast_session::command::{FailNode, Heir};
 use steadfast_session::{
-    Command, Facts, Holdings, Limit, NodeId, Outcome, Read, Rules, SessionId, Step, StreamNo, Time,
+    Command, Facts, Holdings, Limit, NodeId, Outcome, Read, Rules, Session, SessionId, Step, StreamNo, Time,
 };
 
 use crate::error::StoreError;
@@ -108,6 +108,12 @@ pub(crate) fn mailed_to(command: &Command) -> Option<NodeId> {
         Command::Begin(begin) => (begin.owner != begin.node).then_some(begin.owner),
         _ => None,
     }
+}
+
+/// The same, but for a command that is sent again and has taken effect before: then it does not matter who is there by now.
+pub(crate) fn newly_mailed_to(command: &Command, session: &Session) -> Option<NodeId> {
+    let has_begun = matches!(command, Command::Begin(begin) if session.has_begun(begin));
+    mailed_to(command).filter(|_| !has_begun)
 }
 
 /// The nodes that hold something of a session by this command, if it succeeds.

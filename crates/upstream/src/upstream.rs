@@ -8,7 +8,7 @@ use steadfast_client::{Config as ClientConfig, Error, Notification};
 use steadfast_engine::backend::BoxFuture;
 use steadfast_engine::{
     Answer, Backend, CallHandle, Entropy, ExchangeHandle, Facts, Fence, Incoming, Route, Routing,
-    SessionHandle, StateError, SystemEntropy, Unwelcome, Welcome,
+    SessionHandle, SessionId, StateError, SystemEntropy, Unwelcome, Welcome,
 };
 use steadfast_wire::planted;
 use steadfast_wire::rpc::ErrorObject;
@@ -378,6 +378,14 @@ impl Backend for Upstream {
                 }
             }
         })
+    }
+
+    fn forgotten(&self, session: SessionId) {
+        let Removed::Link(link) = self.links.remove(&session) else { return };
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            // The server has most likely heard of it, and may hear of it twice.
+            runtime.spawn(async move { link.close().await });
+        }
     }
 
     fn closed(&self, session: &SessionHandle) {

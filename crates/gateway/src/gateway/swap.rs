@@ -6,8 +6,8 @@ use bytes::Bytes;
 use prometheus_client::metrics::histogram::Histogram;
 use steadfast_engine::backend::BoxFuture;
 use steadfast_engine::{
-    Answer, Backend, CallHandle, ExchangeHandle, Facts, Fence, Incoming, Routing, SessionHandle, Unwelcome,
-    Welcome,
+    Answer, Backend, CallHandle, ExchangeHandle, Facts, Fence, Incoming, Routing, SessionHandle, SessionId,
+    Unwelcome, Welcome,
 };
 use steadfast_upstream::Upstream;
 use steadfast_wire::rpc::ErrorObject;
@@ -91,5 +91,9 @@ impl Backend for Swap {
 
     fn closed(&self, session: &SessionHandle) {
         self.current().closed(session);
+    }
+
+    fn forgotten(&self, session: SessionId) {
+        self.current().forgotten(session);
     }
 }

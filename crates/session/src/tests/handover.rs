@@ -1,6 +1,6 @@
 //! Calls of nodes that are gone, calls that one node gives to another, and leases.
 
-use super::bench::{Bench, NODE, OTHER, ids};
+use super::bench::{Bench, NODE, OTHER, Post, ids};
 use crate::command::{
     Append, AppendOutcome, AskOpened, Begin, Begun, Cancelled, FailNode, Fence, Finished, Heir, NodeFailed,
     OpenAsk, StatePut, Target,
@@ -111,6 +111,60 @@ fn a_begin_that_is_sent_again_is_told_that_its_call_was_taken() {
     bench.resumed(post.stream, 0);
     let again = Begin { again: true, ..Begin::here(NODE, 1, ids("1")) };
     assert_eq!(bench.unchanged(|bench| bench.run(again)), Begun::Taken { stream: post.stream });
+}
+
+fn sent_again(node: NodeId, owner: NodeId, attempt: u64) -> Begin {
+    Begin { owner, again: true, ..Begin::here(node, attempt, ids("1")) }
+}
+
+/// The node that a call came to was cut off, and hears of nothing until the call is over.
+#[test]
+fn a_begin_for_another_node_that_is_sent_again_takes_effect_once() {
+    let meanwhile: [fn(&mut Bench, Post); 3] = [
+        |bench, post| assert!(matches!(bench.finish(post.call, "done"), Finished::Finished { .. })),
+        |bench, _| assert_eq!(bury(bench, OTHER, Heir::Node(THIRD)), (0, 1, 0)),
+        |bench, _| assert_eq!(bury(bench, NODE, Heir::Nobody), (0, 0, 0)),
+    ];
+    for happens in meanwhile {
+        let mut bench = Bench::new();
+        let post = bench.post_at(OTHER, "1", "look", true);
+        happens(&mut bench, post);
+        let again = bench.unchanged(|bench| bench.run(sent_again(NODE, OTHER, 1)));
+        assert_eq!(again, Begun::Taken { stream: post.stream });
+        let other = bench.run(Begin { ids: ids("2"), ..sent_again(NODE, OTHER, 2) });
+        assert!(matches!(other, Begun::Begun { .. }), "the first never arrived: {other:?}");
+    }
+}
+
+#[test]
+fn a_begin_that_is_recalled_begins_nothing() {
+    let mut bench = Bench::new();
+    let recall = |owner, attempt| Begin { again: false, recall: true, ..sent_again(NODE, owner, attempt) };
+    for owner in [NODE, OTHER] {
+        let never = bench.unchanged(|bench| bench.run(recall(owner, 7)));
+        assert_eq!(never, Begun::Recalled);
+    }
+    let post = bench.post_at(OTHER, "1", "pay", false);
+    let begun = bench.unchanged(|bench| bench.run(recall(OTHER, 1)));
+    assert!(matches!(begun, Begun::Begun { first, .. } if first == post.call), "{begun:?}");
+    bench.finish(post.call, "paid");
+    let over = bench.unchanged(|bench| bench.run(recall(OTHER, 1)));
+    assert_eq!(over, Begun::Taken { stream: post.stream });
+}
+
+#[test]
+fn what_was_given_to_another_node_is_remembered_within_bounds() {
+    let mut bench = Bench::new();
+    bench.post("0");
+    assert_eq!(bench.session.meta().mailed, [], "a call that stays leaves nothing");
+    for n in 1..=100 {
+        let post = bench.post_at(OTHER, &n.to_string(), "do", false);
+        bench.finish(post.call, "done");
+    }
+    let mailed = &bench.session.meta().mailed;
+    assert_eq!((mailed.len(), mailed.last().unwrap().attempt), (32, 101), "the newest");
+    bench.wait(40).sweep();
+    assert_eq!(bench.session.meta().mailed, [], "no longer than their streams");
 }
 
 #[test]

@@ -27,8 +27,8 @@ use rmcp::service::{Peer, RequestContext, RoleServer, RunningService, Service};
 use rmcp::{ErrorData, ServerHandler};
 use steadfast_engine::backend::BoxFuture;
 use steadfast_engine::{
-    Answer, Backend, CallHandle, ExchangeHandle, Facts, Fence, Incoming, Routing, SessionHandle, Unwelcome,
-    Welcome,
+    Answer, Backend, CallHandle, ExchangeHandle, Facts, Fence, Incoming, Routing, SessionHandle, SessionId,
+    Unwelcome, Welcome,
 };
 use steadfast_wire::rpc::{self, ErrorObject};
 use steadfast_wire::{RequestId, Revision};
@@ -215,6 +215,10 @@ impl<H: ServerHandler> Backend for HandlerBackend<H> {
 
     fn closed(&self, session: &SessionHandle) {
         self.values.close(session.facts().id);
+    }
+
+    fn forgotten(&self, session: SessionId) {
+        self.values.close(session);
     }
 }
 

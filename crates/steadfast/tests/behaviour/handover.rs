@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use steadfast::store::testing::{Fault, FaultyStore, Gate};
+use steadfast::store::testing::{Fault, FaultyStore, Gate, Operation};
 use steadfast_session::{Command, Rules};
 
 use super::store_faults::strike;
@@ -231,6 +231,56 @@ async fn a_node_that_wakes_up_after_its_burial_has_no_say() {
     // Nor to a standalone stream. And it works on.
     session.call("y", "notify_later", json!({"uri": "test:alive"})).await;
     assert_eq!(listener.message().await["params"]["uri"], "test:alive");
+}
+
+/// A session that cannot be swept keeps nobody from what a dead node has left.
+#[tokio::test]
+async fn a_sweep_that_fails_keeps_no_call_from_its_heir() {
+    let place = Backing::Sqlite.place();
+    let mut host = Host::start_on(place.clone(), |builder| builder.repeat_safe_calls()).await;
+    let store = Arc::new(FaultyStore::over(place.open(Rules::default())));
+    let faults = store.faults.clone();
+    let configure = move |builder: Builder| builder.custom_store(Arc::clone(&store) as _).repeat_safe_calls();
+    let other = Host::start_on(place, configure).await;
+    let session = Session::open(&host).await;
+    let (_stream, _) = waiting(&host, &session, "x", "look", json!(["gate:a"])).await;
+    host.crash().await;
+    faults.script(|operation| matches!(operation, Operation::Sweep).then_some(Fault::BeforeCommit));
+    let inherited = async {
+        while other.gates.count("a") < 1 {
+            other.server().sweep().await.expect_err("the sweep fails");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    within("the heir", inherited).await;
+}
+
+/// Two look for the same call at once: the one who may is slow and fails, the other one leaves it to the first.
+#[tokio::test]
+async fn a_call_is_inherited_though_the_first_look_for_it_fails() {
+    let place = Backing::Sqlite.place();
+    let mut host = Host::start_on(place.clone(), |builder| builder.repeat_safe_calls()).await;
+    let store = Arc::new(FaultyStore::over(place.open(Rules::default())));
+    let faults = store.faults.clone();
+    let configure = move |builder: Builder| builder.custom_store(Arc::clone(&store) as _).repeat_safe_calls();
+    let other = Host::start_on(place, configure).await;
+    let session = Session::open(&host).await;
+    let (_stream, _) = waiting(&host, &session, "x", "look", json!(["gate:a"])).await;
+    let slow = Gate::new();
+    faults.push_for(|operation| matches!(operation, Operation::Held(_)), Fault::HoldAndFail(slow.clone()));
+    host.crash().await;
+    let looks = async {
+        while faults.struck() < 1 {
+            // A sweep may be the one that looks: it is not waited for.
+            let server = other.server().clone();
+            tokio::spawn(async move { server.sweep().await });
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    within("the first look", looks).await;
+    other.sweep_after(Duration::ZERO).await;
+    slow.open();
+    inherited(&other, 1).await;
 }
 
 /// A node does not know yet whether a call has begun when it is stopped, for so long that it is taken for dead.

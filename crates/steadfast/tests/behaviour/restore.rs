@@ -55,6 +55,31 @@ async fn a_session_can_be_restored_on_purpose() {
     assert_eq!(there.server().restore(unknown).await.unwrap_err(), Refusal::NoSession);
 }
 
+/// A session leaves nothing at a process that has served it, though it ends at another.
+#[tokio::test]
+async fn a_session_that_ends_elsewhere_is_forgotten() {
+    const LONG: Duration = Duration::from_secs(10 * 60);
+    let (here, there, session) = two().await;
+    let other = Session::open(&here).await;
+    let gone = || here.gates.count("a handler is gone");
+    for session in [&session, &other] {
+        assert_eq!(session.via(&there).say(1, "echo", json!({"text": "served"})).await, "served");
+    }
+    there.sweep_after(Duration::ZERO).await;
+    assert_eq!(session.delete().send().await.status, 204);
+    let here_first = async {
+        while gone() < 1 {
+            tokio::task::yield_now().await
+        }
+    };
+    within("the end of the handler here", here_first).await;
+    there.sweep_after(LONG).await;
+    assert_eq!(gone(), 2);
+    there.sweep_after(LONG).await;
+    assert_eq!(gone(), 2, "and no other");
+    assert_eq!(other.via(&there).say(2, "echo", json!({"text": "still"})).await, "still");
+}
+
 #[tokio::test]
 async fn session_state_moves_and_fields_do_not() {
     let (mut here, there, session) = two().await;

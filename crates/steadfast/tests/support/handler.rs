@@ -37,11 +37,13 @@ const LEVELS: [LoggingLevel; 8] = [
 pub(crate) struct TestHandler {
     gates: Gates,
     calls: AtomicU64,
+    _end: MarkOnDrop,
 }
 
 impl TestHandler {
     pub(crate) fn new(gates: Gates) -> Self {
-        Self { gates, calls: AtomicU64::new(0) }
+        let _end = MarkOnDrop(gates.clone(), "a handler is gone");
+        Self { gates, calls: AtomicU64::new(0), _end }
     }
 
     async fn tool(
@@ -380,6 +382,7 @@ impl ServerHandler for TestHandler {
 }
 
 /// Leaves a mark when whoever holds it is gone.
+#[derive(Debug)]
 struct MarkOnDrop(Gates, &'static str);
 
 impl Drop for MarkOnDrop {

@@ -16,7 +16,7 @@ use crate::error::StoreError;
 use crate::reply::Reply;
 use crate::sharded::{SessionMap, Sharded};
 use crate::signal::{Outlet, Subscriber};
-use crate::store::{Opened, Store, Usage, mailed_to, no_session};
+use crate::store::{Opened, Store, Usage, newly_mailed_to, no_session};
 use tally::Tally;
 
 /// The store for tests, for trying things out, and for servers whose sessions may end with them.
@@ -116,12 +116,11 @@ impl MemoryStore {
     }
 
     fn apply_now(&self, id: SessionId, command: Command, now: Time) -> Outcome {
-        if mailed_to(&command).is_some_and(|owner| !self.counts_as_alive(owner))
-            && self.shared.shards.of(&id).sessions.contains_key(&id)
-        {
+        let mut shard = self.shared.shards.of(&id);
+        let mailed_to = shard.sessions.get(&id).and_then(|slot| newly_mailed_to(&command, &slot.session));
+        if mailed_to.is_some_and(|owner| !self.counts_as_alive(owner)) {
             return Outcome::Begin(Begun::Fenced);
         }
-        let mut shard = self.shared.shards.of(&id);
         self.apply_in(&mut shard, id, command, now)
     }
 

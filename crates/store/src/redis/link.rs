@@ -97,11 +97,15 @@ impl Link {
             }
             other => other,
         }
-        .map_err(meaning)
+        .map_err(|error| self.meaning(&error))
     }
 
     pub(super) async fn query(&self, command: &Cmd) -> Answer<Value> {
-        self.request(command).await.map_err(meaning)
+        self.request(command).await.map_err(|error| self.meaning(&error))
+    }
+
+    fn meaning(&self, error: &RedisError) -> StoreError {
+        meaning(error, matches!(self, Self::Cluster(_)))
     }
 
     async fn request(&self, command: &Cmd) -> Result<Value, RedisError> {
@@ -123,7 +127,7 @@ impl Link {
             Self::Single(connection) => connection.subscribe(channel).await,
             Self::Cluster(connection) => connection.clone().ssubscribe(channel).await,
         }
-        .map_err(meaning)
+        .map_err(|error| self.meaning(&error))
     }
 
     pub(super) async fn unsubscribe(&self, channel: &str) -> Answer<()> {
@@ -131,7 +135,7 @@ impl Link {
             Self::Single(connection) => connection.unsubscribe(channel).await,
             Self::Cluster(connection) => connection.clone().sunsubscribe(channel).await,
         }
-        .map_err(meaning)
+        .map_err(|error| self.meaning(&error))
     }
 }
 
@@ -145,10 +149,12 @@ fn heard(push: &PushInfo) -> Option<Told> {
 }
 
 /// What an error means: an answer of the server says that nothing was done, and so does a server that refuses connections. All
-/// else may have happened.
-fn meaning(error: RedisError) -> StoreError {
+/// else may have happened. In a cluster that can be said of nothing: a request whose connection breaks is sent again, and an error
+/// tells of the last time only.
+fn meaning(error: &RedisError, is_sent_again: bool) -> StoreError {
     let text = error.to_string();
     match error.kind() {
+        _ if is_sent_again => StoreError::Unknown(text),
         ErrorKind::Server(_) | ErrorKind::Extension => StoreError::Unavailable(text),
         ErrorKind::AuthenticationFailed
         | ErrorKind::InvalidClientConfig
@@ -157,5 +163,22 @@ fn meaning(error: RedisError) -> StoreError {
         | ErrorKind::RESP3NotSupported => StoreError::Unavailable(text),
         _ if error.is_connection_refusal() => StoreError::Unavailable(text),
         _ => StoreError::Unknown(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_have_happened_is_never_said_not_to_have() {
+        let down = ErrorKind::Server(ServerErrorKind::ClusterDown);
+        for kind in [down, ErrorKind::ClusterConnectionNotFound, ErrorKind::Extension] {
+            let error = || RedisError::from((kind, "an error"));
+            assert!(matches!(meaning(&error(), false), StoreError::Unavailable(_)), "{kind:?}");
+            assert!(matches!(meaning(&error(), true), StoreError::Unknown(_)), "{kind:?}");
+        }
+        let broken = RedisError::from((ErrorKind::Io, "the connection broke"));
+        assert!(matches!(meaning(&broken, false), StoreError::Unknown(_)));
     }
 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use steadfast_session::{
-    Ask, AskNo, Call, CallNo, Class, CloseReason, ConnNo, Entry, Facts, Kept, Meta, NodeId, Principal,
-    Request, Session, SessionId, Stream, StreamKind, StreamNo, Time, Value,
+    Ask, AskNo, Call, CallNo, Class, CloseReason, ConnNo, Entry, Facts, Kept, Mailed, Meta, NodeId,
+    Principal, Request, Session, SessionId, Stream, StreamKind, StreamNo, Time, Value,
 };
 use steadfast_wire::{RequestId, Revision};
 
@@ -107,7 +107,7 @@ pub(crate) fn facts(facts: &Facts) -> Bytes {
 /// What changes about a session as a whole, and where it stands in the lists beside it.
 pub(crate) fn meta(session: &Session, standing: &Standing) -> Bytes {
     let meta = session.meta();
-    Row::new()
+    let row = Row::new()
         .number(session.bytes())
         .number(meta.last_active.0)
         .optional(meta.detached_at, |row, at| row.number(at.0))
@@ -119,8 +119,10 @@ pub(crate) fn meta(session: &Session, standing: &Standing) -> Bytes {
         .number(meta.next_version)
         .number(standing.check_at.0)
         .numbers(standing.present.iter().map(|node| node.0))
-        .numbers(meta.taken.iter().map(|call| call.0))
-        .done()
+        .numbers(meta.taken.iter().map(|call| call.0));
+    // Last and most often absent: whoever does not know of it, reads the row without it.
+    let mailed = meta.mailed.iter().flat_map(|mailed| [mailed.node.0, mailed.attempt, mailed.stream.0]);
+    mailed.fold(row, Row::number).done()
 }
 
 pub(crate) fn call(call: &Call) -> Bytes {
@@ -250,11 +252,17 @@ impl Cells {
             next_connection: self.number()?,
             next_version: self.number()?,
             taken: Vec::new(),
+            mailed: Vec::new(),
         };
         let check_at = self.time()?;
         let present = self.numbers()?.into_iter().map(NodeId).collect();
         let taken = self.numbers()?.into_iter().map(CallNo).collect();
-        Ok((Meta { taken, ..meta }, Standing { check_at, present }))
+        let mut mailed = Vec::new();
+        while !self.0.is_empty() {
+            let (node, attempt) = (NodeId(self.number()?), self.number()?);
+            mailed.push(Mailed { node, attempt, stream: StreamNo(self.number()?) });
+        }
+        Ok((Meta { taken, mailed, ..meta }, Standing { check_at, present }))
     }
 
     fn numbers(&mut self) -> Cell<Vec<u64>> {
@@ -367,4 +375,41 @@ pub(crate) fn restore(id: SessionId, snapshot: Snapshot) -> Result<(Session, Sta
         stream.entries.push_back(entry);
     }
     Ok((Session::restore(Arc::new(facts), meta, calls, asks, streams, state), standing))
+}
+
+#[cfg(test)]
+mod tests {
+    use steadfast_session::command::Begin;
+    use steadfast_session::{Changes, Rules, Step};
+
+    use super::*;
+
+    /// Processes of the release before read and write the same rows.
+    #[test]
+    fn calls_that_were_mailed_follow_what_every_release_reads() {
+        let facts = Facts {
+            id: SessionId::from_random([1; SessionId::BYTES]),
+            principal: Principal::anonymous(),
+            revision: Revision::LATEST_LEGACY,
+            initialize: Bytes::new(),
+            opened_at: Time(0),
+        };
+        let mut session = Session::open(Arc::new(facts));
+        let standing = Standing { check_at: Time(7), present: vec![NodeId(u64::MAX), NodeId(3)] };
+        let begin = Begin { owner: NodeId(3), ..Begin::here(NodeId(u64::MAX), 300, vec![1.into()]) };
+        session.apply(begin.into_command(), Time(0), &Rules::default(), &mut Changes::default());
+        let whole = meta(&session, &standing);
+        let (read, _) = Cells::open(whole.clone()).unwrap().meta().unwrap();
+        assert_eq!((read.mailed.len(), &read), (1, session.meta()));
+
+        let facts = Arc::clone(session.facts());
+        let without = Meta { mailed: Vec::new(), ..read };
+        let tables = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let (calls, asks, streams, state) = tables;
+        let before = Session::restore(facts, without.clone(), calls, asks, streams, state);
+        let row = meta(&before, &standing);
+        assert!(whole.starts_with(&row), "what is new comes last");
+        let (read, _) = Cells::open(row).unwrap().meta().unwrap();
+        assert_eq!(read, without);
+    }
 }

@@ -16,7 +16,7 @@ use super::slot::{Slot, Standing, holds, leaves_something};
 use super::watch::Watch;
 use super::worker::Worker;
 use crate::error::StoreError;
-use crate::store::{holders, mailed_to, no_session};
+use crate::store::{holders, newly_mailed_to, no_session};
 
 /// How often a command is applied anew because another process was faster. Each time somebody got on.
 const TRIES: u32 = 64;
@@ -109,7 +109,7 @@ impl<B: Backing> Worker<B> {
     /// without what they are about to get.
     async fn gone(&self, id: SessionId, slot: &Slot, orders: &[Order]) -> Answer<Vec<NodeId>> {
         let mut gone = Vec::new();
-        for owner in orders.iter().filter_map(|order| mailed_to(&order.command)) {
+        for owner in orders.iter().filter_map(|order| newly_mailed_to(&order.command, &slot.session)) {
             let own = self.own.borrow().contains(&owner);
             if own || gone.contains(&owner) || slot.standing.present.contains(&owner) {
                 continue;
@@ -143,7 +143,8 @@ impl<B: Backing> Worker<B> {
             let command = self.resolved(slot, order);
             let nodes = holders(&command);
             let sweeps = matches!(command, Command::Sweep(Sweep));
-            let outcome = if mailed_to(&command).is_some_and(|owner| gone.contains(&owner)) {
+            let mailed_to = newly_mailed_to(&command, &slot.session);
+            let outcome = if mailed_to.is_some_and(|owner| gone.contains(&owner)) {
                 Outcome::Begin(Begun::Fenced)
             } else {
                 slot.session.apply(command, order.now, &self.rules, &mut one)

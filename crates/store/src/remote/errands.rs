@@ -1,11 +1,12 @@
 //! What concerns many sessions, or none.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use steadfast_session::command::{FailNode, Heir, Sweep, Swept};
-use steadfast_session::{NodeId, Outcome, Step, Time};
+use steadfast_session::{NodeId, Outcome, SessionId, Step, Time};
 use tokio::sync::oneshot;
-use tokio::task::{JoinSet, spawn_local};
+use tokio::task::{JoinError, JoinSet, spawn_local};
 
 use super::backing::{Answer, Backing, Listed, Told};
 use super::codec;
@@ -21,6 +22,10 @@ const STRIDE: usize = 64;
 /// How often somebody who leaves looks whether it holds something in yet another session.
 const FAREWELLS: usize = 1024;
 
+/// When a session is swept again that could not be. Later than those that are due by now, so that it does not keep its place
+/// before them.
+const SWEPT_AGAIN: Duration = Duration::from_secs(5);
+
 /// What has become of a node that is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Freed {
@@ -30,6 +35,27 @@ enum Freed {
     ButForSome,
     /// It holds something again by now, or is alive.
     NotYet,
+}
+
+/// What came of freeing some sessions of a node.
+#[derive(Default)]
+struct Stride {
+    /// It holds nothing in these, as of these versions.
+    done: Vec<(SessionId, u64)>,
+    /// How many stay on its list: for others, or because they could not be freed.
+    stay: usize,
+    failed: Option<StoreError>,
+}
+
+impl Stride {
+    fn fail(&mut self, error: StoreError) {
+        self.stay += 1;
+        self.failed = Some(error);
+    }
+}
+
+fn unknown(panic: &JoinError) -> StoreError {
+    StoreError::Unknown(panic.to_string())
 }
 
 impl<B: Backing> Worker<B> {
@@ -61,8 +87,11 @@ impl<B: Backing> Worker<B> {
         }
     }
 
+    /// A session that cannot be swept is its own trouble and that of no other: all that are due have their turn, and the error
+    /// is told at the end.
     async fn sweep(self: &Rc<Self>, now: Time, batch: usize) -> Answer<usize> {
         let due = self.patiently(|| self.backing.due(now, batch)).await?;
+        let mut failed = None;
         for stride in due.chunks(STRIDE) {
             let mut set = JoinSet::new();
             for (listed, seen) in stride.iter().cloned() {
@@ -70,10 +99,10 @@ impl<B: Backing> Worker<B> {
                 set.spawn_local(async move { worker.sweep_one(listed, seen, now).await });
             }
             while let Some(swept) = set.join_next().await {
-                swept.unwrap_or_else(|panic| Err(StoreError::Corrupt(panic.to_string())))?;
+                failed = swept.unwrap_or_else(|panic| Err(unknown(&panic))).err().or(failed);
             }
         }
-        Ok(due.len())
+        failed.map_or(Ok(due.len()), Err)
     }
 
     async fn sweep_one(self: Rc<Self>, listed: Listed, seen: Time, now: Time) -> Answer<()> {
@@ -93,7 +122,11 @@ impl<B: Backing> Worker<B> {
                 tracing::error!(session = id.short(), %error, "a session cannot be swept");
                 self.backing.reschedule(&listed, seen, now.plus(self.settings.keep)).await
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                tracing::warn!(session = id.short(), %error, "a session cannot be swept yet");
+                self.backing.reschedule(&listed, seen, now.plus(SWEPT_AGAIN)).await?;
+                Err(error)
+            }
         }
     }
 
@@ -111,23 +144,32 @@ impl<B: Backing> Worker<B> {
     }
 
     async fn bury(self: &Rc<Self>, now: Time) -> Answer<usize> {
-        let mut buried = 0;
-        for node in self.patiently(|| self.backing.dead_nodes()).await? {
+        let (mut buried, mut failed) = (0, None);
+        let dead = self.patiently(|| self.backing.dead_nodes()).await?;
+        self.passed_over.borrow_mut().retain(|node, _| dead.contains(node));
+        for node in dead {
             // This process may have been stopped for a while. It is not dead: it asks.
             let is_own = self.own.borrow().contains(&node);
-            if !is_own && self.fail_node(node, now, false).await? == Freed::Struck {
-                buried += 1;
+            if is_own {
+                continue;
+            }
+            match self.fail_node(node, now, false).await {
+                Ok(Freed::Struck) => buried += 1,
+                Ok(Freed::ButForSome | Freed::NotYet) => {}
+                Err(error) => failed = Some(error),
             }
         }
-        Ok(buried)
+        failed.map_or(Ok(buried), Err)
     }
 
     async fn leave(self: &Rc<Self>, node: NodeId, now: Time) -> Answer<()> {
         self.own.borrow_mut().retain(|own| *own != node);
         // A heartbeat that is on its way must not put it on the list again.
         drop(self.beating.lock().await);
+        let mut left = Ok(Freed::NotYet);
         for _ in 0..FAREWELLS {
-            if self.fail_node(node, now, true).await? != Freed::NotYet {
+            left = self.fail_node(node, now, true).await;
+            if left != Ok(Freed::NotYet) {
                 break;
             }
         }
@@ -136,55 +178,77 @@ impl<B: Backing> Worker<B> {
         {
             tracing::debug!(%error, "a node that has left is still told of changes");
         }
-        Ok(())
+        left.map(drop)
     }
 
     /// Frees every session of a node, and strikes it off the list.
     async fn fail_node(self: &Rc<Self>, node: NodeId, now: Time, leaves: bool) -> Answer<Freed> {
-        let mut freed = Freed::NotYet;
+        // Those that stay on its list stand before the others, time and again.
+        let mut passed_over = self.passed_over.borrow_mut().remove(&node).unwrap_or(0);
         loop {
-            let sessions = self.patiently(|| self.backing.sessions_of(node, STRIDE)).await?;
-            let mut set = JoinSet::new();
-            for &id in &sessions {
-                let worker = Rc::clone(self);
-                set.spawn_local(async move {
-                    let heir = if leaves { Heir::Later } else { Heir::Nobody };
-                    let fail = |to| Order {
-                        command: FailNode { node, heir }.into_command(),
-                        now,
-                        strikes: Some(node),
-                        buries: !leaves,
-                        to,
-                    };
-                    (id, worker.order(id, fail).await)
-                });
-            }
-            let mut done = Vec::new();
-            while let Some(failed) = set.join_next().await {
-                let (id, failed) = failed.map_err(|panic| StoreError::Corrupt(panic.to_string()))?;
-                let version = match failed {
-                    Ok(failed) if leaves_something(&failed.outcome) => {
-                        freed = Freed::ButForSome;
-                        continue;
-                    }
-                    // A session that is gone holds nothing in any version.
-                    Ok(failed) => failed.version.unwrap_or(u64::MAX),
-                    Err(error @ StoreError::Corrupt(_)) => {
-                        tracing::error!(session = id.short(), %error, "a session cannot be freed of a node");
-                        u64::MAX
-                    }
-                    Err(error) => return Err(error),
-                };
-                done.push((id, version));
-            }
+            let wanted = passed_over.saturating_add(STRIDE);
+            let listed = self.patiently(|| self.backing.sessions_of(node, wanted)).await?;
+            let is_last = listed.len() < wanted;
+            let stride = listed.into_iter().skip(passed_over).collect();
+            let Stride { done, stay, failed } = self.free(stride, node, now, leaves).await;
             if self.patiently(|| self.backing.strike(node, &done, leaves)).await? {
                 return Ok(Freed::Struck);
             }
-            // What is left for others may fill the whole stride, time and again.
-            if sessions.len() < STRIDE || done.is_empty() {
-                return Ok(freed);
+            passed_over += stay;
+            if let Some(error) = failed {
+                // Each may have taken as long as a command is tried: the next burial goes on from here.
+                if !is_last && !leaves {
+                    self.passed_over.borrow_mut().insert(node, passed_over);
+                }
+                return Err(error);
+            }
+            if is_last {
+                return Ok(if passed_over > 0 { Freed::ButForSome } else { Freed::NotYet });
             }
         }
+    }
+
+    /// Frees some sessions of a node. One that cannot be freed is its own trouble and that of no other.
+    async fn free(
+        self: &Rc<Self>,
+        sessions: Vec<SessionId>,
+        node: NodeId,
+        now: Time,
+        leaves: bool,
+    ) -> Stride {
+        let mut set = JoinSet::new();
+        for id in sessions {
+            let worker = Rc::clone(self);
+            set.spawn_local(async move {
+                let heir = if leaves { Heir::Later } else { Heir::Nobody };
+                let fail = |to| Order {
+                    command: FailNode { node, heir }.into_command(),
+                    now,
+                    strikes: Some(node),
+                    buries: !leaves,
+                    to,
+                };
+                (id, worker.order(id, fail).await)
+            });
+        }
+        let mut stride = Stride::default();
+        while let Some(failed) = set.join_next().await {
+            match failed {
+                Ok((_, Ok(failed))) if leaves_something(&failed.outcome) => stride.stay += 1,
+                // A session that is gone holds nothing in any version.
+                Ok((id, Ok(failed))) => stride.done.push((id, failed.version.unwrap_or(u64::MAX))),
+                Ok((id, Err(error @ StoreError::Corrupt(_)))) => {
+                    tracing::error!(session = id.short(), %error, "a session cannot be freed of a node");
+                    stride.done.push((id, u64::MAX));
+                }
+                Ok((id, Err(error))) => {
+                    tracing::warn!(session = id.short(), %error, "a session cannot be freed of a node yet");
+                    stride.fail(error);
+                }
+                Err(panic) => stride.fail(unknown(&panic)),
+            }
+        }
+        stride
     }
 
     /// Exact for few sessions; the bytes of many are estimated from some of them.

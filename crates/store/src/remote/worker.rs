@@ -39,6 +39,8 @@ pub(crate) struct Worker<B> {
     pub(crate) own: RefCell<Vec<NodeId>>,
     /// One heartbeat at a time, and none while a node leaves.
     pub(crate) beating: tokio::sync::Mutex<()>,
+    /// How many sessions on the lists of dead nodes the next burial passes over, because those before could not free them.
+    pub(crate) passed_over: RefCell<HashMap<NodeId, usize>>,
     attempts: Cell<u64>,
     salt: RandomState,
 }
@@ -67,6 +69,7 @@ impl<B: Backing> Worker<B> {
             sessions: RefCell::default(),
             own: RefCell::default(),
             beating: tokio::sync::Mutex::default(),
+            passed_over: RefCell::default(),
             attempts: Cell::new(0),
             salt: RandomState::new(),
         })

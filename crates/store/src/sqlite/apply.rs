@@ -16,7 +16,7 @@ use super::slot::Slot;
 use super::value::{Col, instant, int};
 use super::writer::Writer;
 use crate::error::StoreError;
-use crate::store::{Opened, holders, mailed_to, no_session};
+use crate::store::{Opened, holders, newly_mailed_to, no_session};
 
 /// Sessions that a sweep or a burial changes before it writes them, so that the cache keeps its bound.
 const STRIDE: usize = 256;
@@ -127,7 +127,7 @@ impl Writer<'_> {
         }
         let mut changes = self.fresh_changes();
         let Some(slot) = self.cache.get(&id) else { return Ok(no_session(&command)) };
-        if let Some(owner) = mailed_to(&command)
+        if let Some(owner) = newly_mailed_to(&command, &slot.session)
             && !slot.nodes.contains(&owner)
             && (!self.sql.node.exists([int(owner.0)])? || self.locks.is_dead(owner))
         {

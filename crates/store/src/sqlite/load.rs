@@ -6,13 +6,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rusqlite::{OptionalExtension, Row};
 use steadfast_session::{
-    Ask, AskNo, Call, CallNo, Class, ConnNo, Entry, Facts, Kept, Meta, Request, Session, SessionId, Stream,
-    StreamKind, StreamNo, Streams, Time, Value,
+    Ask, AskNo, Call, CallNo, Class, ConnNo, Entry, Facts, Kept, Mailed, Meta, NodeId, Request, Session,
+    SessionId, Stream, StreamKind, StreamNo, Streams, Time, Value,
 };
 
 use super::slot::Slot;
 use super::sql::WriterSql;
-use super::value::Col;
+use super::value::{Col, MAILED};
 
 /// Loads a session with the index of its logs. Payloads stay in the file.
 pub(super) fn load(sql: &mut WriterSql<'_>, id: SessionId) -> rusqlite::Result<Option<Slot>> {
@@ -110,13 +110,25 @@ fn meta(row: &Row<'_>) -> rusqlite::Result<(Meta, Option<Time>)> {
         next_ask: number(row, 6)?,
         next_connection: number(row, 7)?,
         next_version: number(row, 8)?,
-        taken: taken(&optional(row, 9)?.unwrap_or_default()),
+        taken: Vec::new(),
+        mailed: Vec::new(),
     };
+    let (taken, mailed) = remembered(&optional(row, 9)?.unwrap_or_default());
+    let meta = Meta { taken, mailed, ..meta };
     Ok((meta, time(row, 10)?))
 }
 
-fn taken(calls: &Bytes) -> Vec<CallNo> {
-    calls.as_chunks::<8>().0.iter().map(|chunk| CallNo(u64::from_be_bytes(*chunk))).collect()
+fn remembered(words: &Bytes) -> (Vec<CallNo>, Vec<Mailed>) {
+    let words = words.as_chunks::<8>().0.iter().map(|word| u64::from_be_bytes(*word));
+    let (mailed, taken): (Vec<u64>, Vec<u64>) = words.partition(|word| word & MAILED != 0);
+    let mailed: Vec<u64> = mailed.into_iter().map(|word| word & !MAILED).collect();
+    // Another release may have dropped the first words for want of room.
+    let mailed = mailed.as_rchunks::<4>().1.iter().map(|[high, low, attempt, stream]| Mailed {
+        node: NodeId(high << 32 | low),
+        attempt: *attempt,
+        stream: StreamNo(*stream),
+    });
+    (taken.into_iter().map(CallNo).collect(), mailed.collect())
 }
 
 fn call(row: &Row<'_>) -> rusqlite::Result<(CallNo, Call)> {

@@ -2,11 +2,11 @@
 
 use rusqlite::params;
 use steadfast_session::changes::Appended;
-use steadfast_session::{CallNo, Changes, Class, Stream, StreamKind, StreamNo, Time};
+use steadfast_session::{CallNo, Changes, Class, Mailed, Meta, Stream, StreamKind, StreamNo, Time};
 
 use super::slot::{Dirty, Slot};
 use super::sql::WriterSql;
-use super::value::{Col, class_code, instant, int};
+use super::value::{Col, MAILED, class_code, instant, int};
 
 /// The size up to which an answer is kept in its stream's row, so that the row stays on its page.
 const SMALL_ANSWER: u32 = 768;
@@ -180,14 +180,22 @@ pub(super) fn meta(sql: &mut WriterSql<'_>, slot: &Slot) -> rusqlite::Result<()>
         int(meta.next_ask),
         int(meta.next_connection),
         int(meta.next_version),
-        taken(&meta.taken),
+        remembered(meta),
         slot.check_at.map(instant),
     ])?;
     Ok(())
 }
 
-fn taken(calls: &[CallNo]) -> Option<Vec<u8>> {
-    (!calls.is_empty()).then(|| calls.iter().flat_map(|call| call.0.to_be_bytes()).collect())
+/// Calls that were taken, and those that were mailed: their words have the highest bit, which no number of a call has. So whoever
+/// does not know of them finds calls that there are not.
+fn remembered(meta: &Meta) -> Option<Vec<u8>> {
+    let taken = meta.taken.iter().map(|call| call.0);
+    let words = |mailed: &Mailed| {
+        let (high, low) = (mailed.node.0 >> 32, mailed.node.0 & u64::from(u32::MAX));
+        [high, low, mailed.attempt, mailed.stream.0].map(|word| word | MAILED)
+    };
+    let words: Vec<u64> = taken.chain(meta.mailed.iter().flat_map(words)).collect();
+    (!words.is_empty()).then(|| words.into_iter().flat_map(u64::to_be_bytes).collect())
 }
 
 /// Moves a session in the agenda.

@@ -29,7 +29,7 @@ CREATE TABLE meta (
     next_ask        INTEGER NOT NULL,
     next_connection INTEGER NOT NULL,
     next_version    INTEGER NOT NULL,
-    taken           BLOB, -- calls that were taken from their nodes, 8 bytes each; NULL if there are none
+    taken           BLOB, -- calls that were taken from their nodes, 8 bytes each, and those that were mailed, four times 8 bytes; NULL if there are none
     check_at        INTEGER -- where the session stands in `agenda`; NULL if nowhere
 ) STRICT;
 

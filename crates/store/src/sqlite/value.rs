@@ -17,6 +17,9 @@ pub(super) fn instant(time: Time) -> i64 {
     i64::try_from(time.0).unwrap_or(i64::MAX)
 }
 
+/// Marks the words of calls that were mailed, among the numbers of calls that were taken.
+pub(super) const MAILED: u64 = 1 << 63;
+
 /// A value that is not what this program writes.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]

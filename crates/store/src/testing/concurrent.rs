@@ -351,5 +351,10 @@ pub fn calls_are_given_to_nodes_that_are_there<P: Place>() {
         assert_eq!(scene.read(StreamNo(2)).await.entries.len(), 1, "nobody inherits here");
         assert_eq!(first.bury_dead_nodes(NOW).await, Ok(0));
         assert_eq!(run(first, mail(4, true)).await, Begun::Fenced);
+        for store in [first, last] {
+            let again = Begin { again: true, ..mail(3, true) };
+            let taken = Begun::Taken { stream: StreamNo(2) };
+            assert_eq!(run(store, again).await, taken, "whoever asks again is told, though all are gone");
+        }
     });
 }

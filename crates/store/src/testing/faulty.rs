@@ -24,6 +24,8 @@ pub enum Fault {
     HoldBefore(Gate),
     /// It happens at once; the answer comes when the gate is opened.
     HoldAfter(Gate),
+    /// [`StoreError::Unavailable`] when the gate is opened, and nothing has happened.
+    HoldAndFail(Gate),
 }
 
 /// Holds calls back until a test opens it.
@@ -208,6 +210,10 @@ impl<S: Store + ?Sized> FaultyStore<S> {
                     task.await.unwrap_or_else(|error| Err(StoreError::Unknown(error.to_string())))
                 })
             }
+            Some(Fault::HoldAndFail(gate)) => Reply::later(async move {
+                gate.pass().await;
+                Err(StoreError::Unavailable("a fault after a while".into()))
+            }),
             Some(Fault::HoldAfter(gate)) => {
                 let reply = run(&self.inner);
                 Reply::later(async move {

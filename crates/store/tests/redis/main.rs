@@ -6,6 +6,7 @@ mod cluster;
 mod database;
 mod economy;
 mod scripts;
+mod troubled;
 
 #[path = "../remote/common.rs"]
 mod common;

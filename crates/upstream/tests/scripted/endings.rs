@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use steadfast::{Limits, Timing};
 
@@ -38,6 +39,22 @@ async fn a_deleted_session_is_deleted_at_the_server() {
     assert_eq!(session.delete().send().await.status, 204);
     deleted(&server, "s1").await;
     assert_eq!(session.delete().send().await.status, 404);
+}
+
+/// One gateway ends it, and another one, which has served it, hears nothing of that.
+#[tokio::test]
+async fn a_session_that_ends_at_another_gateway_is_forgotten() {
+    let server = Server::with_sessions(|_| None).await;
+    let here = Host::before(Backing::Sqlite, [server.url()], |builder| builder).await;
+    let there = here.beside().await;
+    let session = Session::open(&here).await;
+    assert_eq!(super::call(&session.via(&there), 1, "echo").await["id"], 1);
+    sessions(&there, 1).await;
+    there.sweep_after(Duration::ZERO).await;
+    assert_eq!(session.delete().send().await.status, 204);
+    sessions(&here, 0).await;
+    there.sweep_after(Duration::from_secs(10 * 60)).await;
+    sessions(&there, 0).await;
 }
 
 #[tokio::test]

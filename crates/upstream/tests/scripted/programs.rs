@@ -2,11 +2,19 @@
 //! there.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use steadfast_engine::Rules;
+use steadfast_http::ResponseMode;
+use steadfast_session::command::Begin;
+use steadfast_session::{Command, Read, StreamNo};
+use steadfast_store::Store;
+use steadfast_store::testing::{Fault, Faults, FaultyStore, Gate, Operation};
 use steadfast_upstream::{Config, Program, Server as Kind, Stdio};
 
-use crate::support::{Backing, Builder, Host, Session, Stream, Value, json, within};
+use crate::support::{Backing, Builder, Host, Place, Session, Stream, Value, json, within};
 
 use super::reason;
 
@@ -32,9 +40,13 @@ struct Pair {
 }
 
 async fn pair() -> Pair {
-    let here = Host::before(Backing::Sqlite, [], program).await;
+    pair_with("2025-11-25", program).await
+}
+
+async fn pair_with(revision: &str, configure: impl Fn(Builder) -> Builder + Send + Sync + 'static) -> Pair {
+    let here = Host::before(Backing::Sqlite, [], configure).await;
     let there = here.beside().await;
-    let session = Session::open(&here).await;
+    let session = Session::at(&here, revision).await;
     let other = session.via(&there);
     Pair { here, there, session, other }
 }
@@ -136,7 +148,7 @@ async fn a_program_that_goes_with_its_gateway_is_started_by_another() {
 async fn a_gateway_that_drains_gives_its_sessions_up_and_finishes_its_calls() {
     let Pair { here, there: _there, session, other } = pair().await;
     let first = pid(&session, 1).await;
-    let mut slow = other.tool(2, "slow", json!({"ms": 1500})).stream().await;
+    let mut slow = other.tool(2, "slow", json!({"ms": 3000})).stream().await;
     slow.next().await;
     // It is at the program when another one has its answer.
     assert_eq!(pid(&other, 3).await, first);
@@ -155,6 +167,127 @@ async fn a_gateway_that_drains_gives_its_sessions_up_and_finishes_its_calls() {
     assert!(!drained.is_finished(), "nobody has to wait for the end of the drain");
     assert_eq!(slow.message().await["result"]["pid"], json!(first), "begun there, finished there");
     drained.await.unwrap();
+}
+
+/// The other gateway has a store that fails on command. Gives the store of the first, too.
+async fn pair_with_faults() -> (Pair, Faults, Arc<dyn Store>, Place) {
+    let place = Backing::Sqlite.place();
+    let [one, two] = place.open_twice(Rules::default());
+    let faulty = Arc::new(FaultyStore::over(two));
+    let faults = faulty.faults.clone();
+    let stores: Mutex<Vec<Arc<dyn Store>>> = Mutex::new(vec![faulty, Arc::clone(&one)]);
+    let configure = move |builder| program(builder).custom_store(stores.lock().unwrap().pop().unwrap());
+    (pair_with("2025-11-25", configure).await, faults, one, place)
+}
+
+fn gives_away(operation: Operation<'_>) -> Option<&Begin> {
+    match operation {
+        Operation::Apply(_, Command::Begin(begin)) if begin.owner != begin.node => Some(begin),
+        _ => None,
+    }
+}
+
+/// How many calls have come to the program, this one included.
+async fn calls_seen(session: &Session, id: u64) -> usize {
+    let answer = super::call(session, id, "seen").await;
+    let seen = answer["result"]["seen"].as_array().unwrap().clone();
+    seen.iter().filter(|seen| **seen == "tools/call").count()
+}
+
+/// A gateway is cut off from the store when it has just given a call to another, and for longer than the call takes.
+#[tokio::test]
+async fn a_call_is_done_once_though_the_gateway_that_it_came_to_was_cut_off() {
+    let (pair, faults, store, _place) = pair_with_faults().await;
+    let Pair { here: _here, there: _there, session, other } = pair;
+    let first = pid(&session, 1).await;
+    let is_back = Gate::new();
+    for fault in [Fault::AfterCommit, Fault::HoldBefore(is_back.clone())] {
+        faults.push_for(|operation| gives_away(operation).is_some(), fault);
+    }
+    let call = other.tool(2, "echo", json!({}));
+    let answer = tokio::spawn(async move { call.send().await.answer() });
+    let is_done = async || {
+        let read = store.read(session.session_id(), StreamNo(2), 0, u64::MAX).await.unwrap();
+        faults.struck() == 2 && matches!(read, Read::Slice(slice) if slice.ended)
+    };
+    let done = async {
+        while !is_done().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    within("the end of the call", done).await;
+    is_back.open();
+    let answer = within("the answer", answer).await.unwrap();
+    assert_eq!((&answer["id"], answer["result"]["pid"].as_u64()), (&json!(2), Some(first)));
+    assert_eq!(calls_seen(&session, 3).await, 3);
+}
+
+/// Whether another gateway was given the call is never found out.
+#[tokio::test]
+async fn a_call_in_doubt_is_not_to_be_tried_again_and_does_not_begin_afterwards() {
+    let (pair, faults, _store, _place) = pair_with_faults().await;
+    let Pair { here: _here, there: _there, session, other } = pair;
+    pid(&session, 1).await;
+    let recalled = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&recalled);
+    faults.script(move |operation| {
+        let begin = gives_away(operation)?;
+        seen.fetch_or(begin.recall, Ordering::SeqCst);
+        (!begin.recall).then_some(Fault::Lost)
+    });
+    let reply = other.tool(2, "echo", json!({})).send().await;
+    assert_eq!((reply.status, reply.header("retry-after")), (500, None));
+    assert_eq!(reason(&reply.json()), ("outcome_unknown".to_owned(), false));
+    let is_recalled = async {
+        while !recalled.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    within("the recall", is_recalled).await;
+    assert_eq!(calls_seen(&session, 3).await, 2);
+}
+
+/// Drains a gateway in a task of its own, and waits until that has begun.
+async fn draining(host: &Host, session: &Session, patience: Duration) -> tokio::task::JoinHandle<()> {
+    let server = host.server().clone();
+    let drained = tokio::spawn(async move { server.drain(patience).await });
+    let refuses = async { while session.tool(99, "echo", json!({})).send().await.status != 503 {} };
+    within("the drain to begin", refuses).await;
+    drained
+}
+
+/// A client that cannot come back for its answer, because all it gets is the answer, or because nothing in its stream has an id.
+#[tokio::test]
+async fn a_gateway_that_drains_lets_clients_wait_for_calls_of_another_if_they_cannot_come_back() {
+    let plain = |builder: Builder| program(builder).response(ResponseMode::Json);
+    for pair in [pair_with("2025-11-25", plain).await, pair_with("2025-06-18", program).await] {
+        let Pair { here: _here, there, session, other } = pair;
+        let first = pid(&session, 1).await;
+        let slow = other.tool(2, "slow", json!({"ms": 1000})).leave().await;
+        // It is at the program when another one has its answer.
+        assert_eq!(pid(&other, 3).await, first);
+        let drained = draining(&there, &other, Duration::from_secs(60)).await;
+        assert!(!drained.is_finished(), "the client is waited for");
+        let reply = slow.reply().await;
+        assert_eq!((reply.status, reply.answer()["result"]["pid"].as_u64()), (200, Some(first)));
+        within("the drain", drained).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_that_cannot_wait_any_longer_does_not_ask_for_a_second_try() {
+    let plain = |builder: Builder| program(builder).response(ResponseMode::Json);
+    for pair in [pair_with("2025-11-25", plain).await, pair_with("2025-06-18", program).await] {
+        let Pair { here: _here, there, session, other } = pair;
+        let first = pid(&session, 1).await;
+        let hangs = other.tool(2, "hang", json!({})).leave().await;
+        assert_eq!(pid(&other, 3).await, first);
+        let drained = draining(&there, &other, Duration::from_millis(50)).await;
+        let answers = hangs.reply().await.answers();
+        assert_eq!((answers.len(), &answers[0]["id"]), (1, &json!(2)));
+        assert_eq!(reason(&answers[0]), ("shutting_down".to_owned(), false));
+        within("the drain", drained).await.unwrap();
+    }
 }
 
 /// A gateway that was stopped for so long that it was taken for dead, and goes on.

@@ -12,7 +12,7 @@ use steadfast_client::{Client, Era, Limits, Owner, Timeouts};
 use steadfast_engine::backend::BoxFuture;
 use steadfast_engine::{
     Answer, Backend, CallHandle, Engine, ExchangeHandle, Facts, Fence, Incoming, Options, Routing, Rules,
-    SessionHandle, SystemClock, SystemEntropy, Unwelcome, Welcome,
+    SessionHandle, SessionId, SystemClock, SystemEntropy, Unwelcome, Welcome,
 };
 use steadfast_http::{Endpoint, listen};
 use steadfast_store::MemoryStore;
@@ -39,6 +39,8 @@ impl Backend for Passing {
     }
 
     fn closed(&self, _session: &SessionHandle) {}
+
+    fn forgotten(&self, _session: SessionId) {}
 
     fn route(&self, _session: &SessionHandle, _request: &Incoming) -> Routing {
         Routing::HERE

@@ -214,6 +214,13 @@ impl History {
             }
             return;
         }
+        if c.again
+            && let Some((begin, _, stream)) = &self.begun
+            && begin.owner != begin.node
+            && session.streams().contains_key(stream)
+        {
+            return assert_eq!(*o, Begun::Taken { stream: *stream });
+        }
         if self.is_fenced(c.fence.as_ref()) {
             return assert_eq!(*o, Begun::Fenced);
         }

@@ -1,0 +1,83 @@
+//! A session that the server cannot read for the time being. The others do not wait for it.
+
+use std::time::Duration;
+
+use steadfast_session::{SessionId, Time};
+use steadfast_store::testing::server::fresh_name;
+use steadfast_store::{Store as _, StoreError};
+
+use crate::common::{NOW, ONE, OTHER, begin_call, eventually, open_session, server_or_skip, texts};
+use crate::database::{Options, Server, ask, open, options};
+
+/// When every session that was opened at [`NOW`] is over.
+const OVER: Time = Time(NOW.0 + 10 * 365 * 24 * 60 * 60 * 1000);
+
+/// More than a sweep or a burial has in hand at once.
+const MANY: u8 = 70;
+
+/// How long a command is tried.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// Every request for it ends in an error of the server, as if its part of a cluster were down.
+fn trouble(server: &Server, prefix: &str, session: SessionId) {
+    let () = ask(server, &format!("SET {prefix}:{{{}}} nonsense", session.expose()));
+}
+
+fn is_unavailable<T>(answer: &Result<T, StoreError>) -> bool {
+    matches!(answer, Err(StoreError::Unavailable(_)))
+}
+
+#[tokio::test]
+async fn others_are_swept() {
+    let (server, prefix) = (server_or_skip!(), fresh_name());
+    let options = Options { patience: PATIENCE, ..options(server, &prefix) };
+    let (store, sweeper) = (open(options.clone()), open(options));
+    let mut sessions = Vec::new();
+    for n in 1..=MANY {
+        sessions.push(open_session(&store, n).await);
+    }
+    trouble(server, &prefix, sessions[0]);
+    assert!(is_unavailable(&sweeper.sweep(OVER, 256).await), "whoever sweeps is told");
+    for session in &sessions[1..] {
+        assert_eq!(store.facts(*session).await, Ok(None));
+    }
+}
+
+#[tokio::test]
+async fn it_does_not_stay_the_first_on_the_agenda() {
+    let (server, prefix) = (server_or_skip!(), fresh_name());
+    let options = Options { patience: PATIENCE, ..options(server, &prefix) };
+    let (store, sweeper) = (open(options.clone()), open(options));
+    let (first, second) = (open_session(&store, 1).await, open_session(&store, 2).await);
+    trouble(server, &prefix, first);
+    assert!(is_unavailable(&sweeper.sweep(OVER, 1).await));
+    assert_eq!(sweeper.sweep(OVER, 1).await, Ok(1));
+    assert_eq!(store.facts(second).await, Ok(None));
+    let later = Time(OVER.0 + 60 * 1000);
+    let again =
+        eventually("another try", async || Some(sweeper.sweep(later, 256).await).filter(is_unavailable));
+    again.await.unwrap_err();
+}
+
+#[tokio::test]
+async fn others_are_freed_of_a_dead_node() {
+    let (server, prefix) = (server_or_skip!(), fresh_name());
+    let ttl = Duration::from_millis(400);
+    let options = Options { patience: PATIENCE, node_ttl: ttl, ..options(server, &prefix) };
+    let alive = open(Options { heartbeat: ttl / 10, ..options.clone() });
+    let dead = open(Options { heartbeat: Duration::from_secs(3600), ..options });
+    alive.join(ONE, NOW).await.unwrap();
+    dead.join(OTHER, NOW).await.unwrap();
+    for n in 1..MANY {
+        let session = open_session(&dead, n).await;
+        trouble(server, &prefix, session);
+    }
+    let last = open_session(&dead, MANY).await;
+    let (stream, _) = begin_call(&dead, last, OTHER, 1).await;
+    let freed = eventually("the error", async || {
+        let buried = alive.bury_dead_nodes(NOW).await;
+        assert!(is_unavailable(&buried) || buried == Ok(0), "{buried:?}");
+        Some(texts(&alive, last, stream).await).filter(|texts| !texts.is_empty())
+    });
+    assert!(freed.await[0].contains("outcome_unknown"));
+}
