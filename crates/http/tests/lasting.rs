@@ -62,13 +62,15 @@ struct Scene {
     serving: tokio::task::JoinHandle<()>,
 }
 
-/// A loop with one stream to give away.
+/// A loop with one stream to give away, and one more that is over.
 async fn scene() -> Scene {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (pieces, stream) = mpsc::channel(1);
+    // For whoever comes after it.
+    let (_, over) = mpsc::channel(1);
     let (stop, stopped) = oneshot::channel::<()>();
-    let service = Streams(Arc::new(Mutex::new(vec![stream])));
+    let service = Streams(Arc::new(Mutex::new(vec![over, stream])));
     let serving = tokio::spawn(async move {
         let stopped = async { drop(stopped.await) };
         listen::serve(listener, service, Limits::default(), stopped).await.unwrap();
@@ -105,19 +107,31 @@ async fn it_is_written_piece_by_piece_to_its_end() {
     // At once, whenever the first piece comes.
     let head = head(&mut client).await;
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
-    for field in
-        ["content-type: text/event-stream", "x-one: 1", "transfer-encoding: chunked", "connection: close"]
-    {
+    for field in ["content-type: text/event-stream", "x-one: 1", "transfer-encoding: chunked"] {
         assert!(head.contains(&format!("\r\n{field}\r\n")), "{field} in {head}");
     }
     assert!(head.contains("\r\ndate: "), "{head}");
     scene.pieces.send("hello".into()).await.unwrap();
     assert_eq!(read(&mut client, 10).await, "5\r\nhello\r\n");
-    // Nothing ends before its time, and whoever talks while it listens is not heard.
+    // Nothing ends before its time.
     scene.pieces.send(Bytes::new()).await.unwrap();
-    client.write_all(GET.as_bytes()).await.unwrap();
     scene.pieces.send("x".repeat(300_000).into()).await.unwrap();
     assert_eq!(read(&mut client, 7 + 300_000 + 2).await.len(), 300_009);
+    drop(scene.pieces);
+    assert_eq!(read(&mut client, 5).await, "0\r\n\r\n");
+    // And then the connection is good for the next request.
+    client.write_all(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+    assert!(self::head(&mut client).await.starts_with("HTTP/1.1 200 OK\r\n"));
+}
+
+#[tokio::test]
+async fn whoever_talks_while_it_listens_is_not_heard() {
+    let scene = scene().await;
+    let mut client = ask(&scene, GET).await;
+    head(&mut client).await;
+    client.write_all(GET.as_bytes()).await.unwrap();
+    scene.pieces.send("hello".into()).await.unwrap();
+    assert_eq!(read(&mut client, 10).await, "5\r\nhello\r\n");
     drop(scene.pieces);
     let mut rest = String::new();
     client.read_to_string(&mut rest).await.unwrap();
@@ -145,7 +159,9 @@ async fn a_loop_that_stops_waits_for_it() {
     assert!(!scene.serving.is_finished());
     drop(scene.pieces);
     scene.serving.await.unwrap();
-    assert_eq!(read(&mut client, 5).await, "0\r\n\r\n");
+    let mut rest = String::new();
+    client.read_to_string(&mut rest).await.unwrap();
+    assert_eq!(rest, "0\r\n\r\n");
 }
 
 #[tokio::test]

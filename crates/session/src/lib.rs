@@ -35,5 +35,5 @@ pub use limits::{Limit, Limits, Rules, Timing};
 pub use log::{Read, Slice};
 pub use session::Session;
 pub use tables::{
-    Ask, Call, Class, Entry, Facts, Kept, Mailed, Meta, Request, Stream, StreamKind, Streams, Value,
+    Ask, Call, Class, Entry, Facts, Kept, Mailed, Meta, Request, State, Stream, StreamKind, Streams, Value,
 };

@@ -10,7 +10,7 @@ use crate::command::{Closed, Command, Outcome, Touched};
 use crate::ids::{AskNo, CallNo, StreamNo, Time};
 use crate::lifecycle::{CloseReason, Lifecycle};
 use crate::limits::Rules;
-use crate::tables::{Ask, Call, Facts, Meta, Streams, Value};
+use crate::tables::{Ask, Call, Facts, Meta, State, Streams};
 
 /// One client's conversation: a few small tables and a log per stream.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ pub struct Session {
     pub(crate) calls: BTreeMap<CallNo, Call>,
     pub(crate) asks: BTreeMap<AskNo, Ask>,
     pub(crate) streams: Streams,
-    pub(crate) state: BTreeMap<Box<str>, Value>,
+    pub(crate) state: State,
     // What follows is derived from the tables and rebuilt by `restore`.
     /// Which calls carry a client id.
     pub(crate) by_id: BTreeSet<(RequestId, CallNo)>,
@@ -52,7 +52,7 @@ impl Session {
         calls: BTreeMap<CallNo, Call>,
         asks: BTreeMap<AskNo, Ask>,
         streams: Streams,
-        state: BTreeMap<Box<str>, Value>,
+        state: State,
     ) -> Self {
         let by_id = calls.iter().map(|(no, call)| (call.id.clone(), *no)).collect();
         let attached =
@@ -125,7 +125,7 @@ impl Session {
         &self.streams
     }
 
-    pub fn state(&self) -> &BTreeMap<Box<str>, Value> {
+    pub fn state(&self) -> &State {
         &self.state
     }
 

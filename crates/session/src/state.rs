@@ -8,7 +8,7 @@ use crate::tables::Value;
 
 impl Session {
     pub(crate) fn get_state(&self, command: &GetState) -> StateGot {
-        let value = self.state.get(&command.key).cloned();
+        let value = self.state.get(&command.key).map(|value| Value::clone(value));
         if self.is_open() { StateGot::Got(value) } else { StateGot::Left(value) }
     }
 
@@ -18,7 +18,7 @@ impl Session {
         }
         let current = self.state.get(&command.key);
         if current.map(|value| value.version) != command.expected {
-            return StatePut::Conflict { current: current.cloned() };
+            return StatePut::Conflict { current: current.map(|value| Value::clone(value)) };
         }
         let cost = |bytes: usize| (command.key.len() + bytes) as u64;
         let old = current.map_or(0, |value| cost(value.bytes.len()));
@@ -38,7 +38,7 @@ impl Session {
         self.meta.next_version += 1;
         changes.meta = true;
         let version = self.meta.next_version;
-        self.state.insert(command.key, Value { version, bytes });
+        self.state.insert(command.key, Box::new(Value { version, bytes }));
         StatePut::Put { version: Some(version) }
     }
 }

@@ -112,6 +112,9 @@ pub struct Kept {
 /// By number. Each is on its own: a node of such a map has room for eleven, and most sessions have one stream.
 pub type Streams = BTreeMap<StreamNo, Box<Stream>>;
 
+/// Session state, by name. Each value is on its own, too.
+pub type State = BTreeMap<Box<str>, Box<Value>>;
+
 /// An append-only log of server messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stream {

@@ -15,7 +15,7 @@ use crate::link::{Lane, Link};
 use crate::seat::Seat;
 
 /// The entry of session state.
-const KEY: &str = "steadfast/lease";
+const KEY: &str = "~lease";
 
 /// How long a process goes by what it knows of the lease of another. Longer than that it looks again.
 const LOOK: Duration = Duration::from_secs(1);

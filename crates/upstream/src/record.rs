@@ -12,7 +12,7 @@ use crate::entry;
 
 /// The entry of session state that holds it. It is not where the session sits: that changes when the session moves, and this
 /// whenever a client subscribes.
-const KEY: &str = "steadfast/told";
+const KEY: &str = "~told";
 
 /// Resources of one session that are remembered to be subscribed to again.
 pub(crate) const MAX_SUBSCRIPTIONS: usize = 1024;

@@ -11,13 +11,15 @@ use crate::entry;
 
 /// The entry of session state that holds it. Its version changes when a lane sits down elsewhere, and at no other time: that
 /// is how a process that sits on a seat of the past finds out.
-const KEY: &str = "steadfast/upstream";
+const KEY: &str = "~seats";
 
+/// Its members have short names, as its entry has: there is one for each session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Seats {
     /// The sessions at the server, by lane. One that has not been needed yet is not there.
     pub(crate) lanes: Vec<Option<Seated>>,
     /// What the server can do, as the JSON text of an object.
+    #[serde(rename = "can")]
     pub(crate) capabilities: String,
 }
 
@@ -25,9 +27,11 @@ pub(crate) struct Seats {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Seated {
     /// Which replica.
+    #[serde(rename = "at")]
     pub(crate) place: String,
     /// The id that the server gave it, if it gave one.
     pub(crate) id: Option<String>,
+    #[serde(rename = "rev")]
     pub(crate) revision: String,
 }
 

@@ -23,7 +23,7 @@ use super::stream::{self, Asked};
 /// Serves a connection to its end. Once it is told to, it ends when nothing is under way on it.
 pub(super) async fn serve<T, S, B>(
     http: &Builder,
-    stream: T,
+    mut stream: T,
     service: S,
     told: CancellationToken,
 ) -> io::Result<()>
@@ -33,20 +33,26 @@ where
     B: Body<Data = Bytes> + 'static,
     B::Error: std::error::Error + Send + Sync,
 {
-    // What hyper needs is given back before the answer that lasts.
-    match Box::pin(until_one_lasts(http, stream, service, told)).await? {
-        Some((stream, response)) => Box::pin(stream::write(stream, response)).await,
-        None => Ok(()),
+    loop {
+        // What hyper needs is given back before the answer that lasts.
+        let served = Box::pin(until_one_lasts(http, stream, service.clone(), told.clone())).await?;
+        let Some((before, response, is_quiet)) = served else { return Ok(()) };
+        let goes_on = is_quiet && !told.is_cancelled();
+        match Box::pin(stream::write(before, response, goes_on)).await? {
+            Some(after) => stream = after,
+            None => return Ok(()),
+        }
     }
 }
 
-/// Gives the connection with the first answer that lasts, unless it ends before.
+/// Gives the connection with the first answer that lasts, unless it ends before; and whether its client waits for that without
+/// having said more.
 async fn until_one_lasts<T, S, B>(
     http: &Builder,
     stream: T,
     service: S,
     told: CancellationToken,
-) -> io::Result<Option<(T, Response<B>)>>
+) -> io::Result<Option<(T, Response<B>, bool)>>
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone,
@@ -70,8 +76,9 @@ where
             None => done.map_ok(|()| None).map_err(io::Error::other),
         }
     });
-    let response = done.await?;
-    Ok(response.map(|response| (connection.into_parts().io.into_inner(), response)))
+    let Some(response) = done.await? else { return Ok(None) };
+    let parts = connection.into_parts();
+    Ok(Some((parts.io.into_inner(), response, parts.read_buf.is_empty())))
 }
 
 /// Where an answer is put that is not hyper's to write.

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use http::header::{CONNECTION, CONTENT_TYPE, DATE, TRANSFER_ENCODING};
 use http::{HeaderValue, Method, Request, Response, Version};
-use http_body::Body;
+use http_body::{Body, Frame};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 
 /// How much is read at a time of what a client says while it ought to listen. It is thrown away.
@@ -35,19 +35,29 @@ impl Asked {
     }
 }
 
-/// Writes all of it, then ends the connection; or stops as soon as the client has gone.
-pub(super) fn write<T, B>(stream: T, response: Response<B>) -> impl Future<Output = io::Result<()>>
+/// Writes all of it; or stops as soon as the client has gone. Gives the connection back if it `goes_on` afterwards, which it does
+/// not if its client has said something meanwhile: that was not heard.
+pub(super) fn write<T, B>(
+    stream: T,
+    response: Response<B>,
+    goes_on: bool,
+) -> impl Future<Output = io::Result<Option<T>>>
 where
     T: AsyncRead + AsyncWrite + Unpin,
     B: Body<Data = Bytes>,
     B::Error: std::fmt::Display,
 {
     // Nothing of the response is kept but what is to be written.
-    let head = head(&response);
-    write_parts(stream, head, Box::pin(response.into_body()))
+    let head = head(&response, goes_on);
+    write_parts(stream, head, Box::pin(response.into_body()), goes_on)
 }
 
-async fn write_parts<T, B>(mut stream: T, head: Bytes, mut body: Pin<Box<B>>) -> io::Result<()>
+async fn write_parts<T, B>(
+    mut stream: T,
+    head: Bytes,
+    mut body: Pin<Box<B>>,
+    mut goes_on: bool,
+) -> io::Result<Option<T>>
 where
     T: AsyncRead + AsyncWrite + Unpin,
     B: Body<Data = Bytes>,
@@ -55,7 +65,7 @@ where
 {
     stream.write_all(&head).await?;
     drop(head);
-    while let Some(frame) = next(&mut stream, body.as_mut()).await? {
+    while let Some(frame) = next(&mut stream, body.as_mut(), &mut goes_on).await? {
         let Ok(data) = frame.into_data() else { continue };
         if data.is_empty() {
             // An empty chunk is the last one.
@@ -67,11 +77,20 @@ where
         stream.flush().await?;
     }
     stream.write_all(b"0\r\n\r\n").await?;
-    stream.shutdown().await
+    if goes_on {
+        stream.flush().await?;
+        return Ok(Some(stream));
+    }
+    stream.shutdown().await?;
+    Ok(None)
 }
 
 /// What comes next; an error if the client goes first.
-async fn next<T, B>(stream: &mut T, mut body: Pin<&mut B>) -> io::Result<Option<http_body::Frame<Bytes>>>
+async fn next<T, B>(
+    stream: &mut T,
+    mut body: Pin<&mut B>,
+    goes_on: &mut bool,
+) -> io::Result<Option<Frame<Bytes>>>
 where
     T: AsyncRead + Unpin,
     B: Body<Data = Bytes>,
@@ -86,7 +105,7 @@ where
                 Poll::Ready(Ok(())) if heard.filled().is_empty() => {
                     return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
                 }
-                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Ok(())) => *goes_on = false,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             }
         }
@@ -97,7 +116,7 @@ where
     .await
 }
 
-fn head<B>(response: &Response<B>) -> Bytes {
+fn head<B>(response: &Response<B>, goes_on: bool) -> Bytes {
     let mut head = BytesMut::with_capacity(512);
     head.put_slice(b"HTTP/1.1 ");
     head.put_slice(response.status().as_str().as_bytes());
@@ -112,7 +131,9 @@ fn head<B>(response: &Response<B>) -> Bytes {
     let now = SystemTime::now();
     field(&mut head, DATE.as_str(), httpdate::fmt_http_date(now).as_bytes());
     field(&mut head, TRANSFER_ENCODING.as_str(), b"chunked");
-    field(&mut head, CONNECTION.as_str(), b"close");
+    if !goes_on {
+        field(&mut head, CONNECTION.as_str(), b"close");
+    }
     head.put_slice(b"\r\n");
     head.freeze()
 }

@@ -68,9 +68,11 @@ impl Endpoint {
                 ErrorObject::internal("cancelled", "The call was cancelled.", true).to_message(None).into(),
             ),
             (_, _) => {
-                let problem = ErrorObject::internal("unavailable", "The answer could not be read.", true);
+                // The call was begun, so whoever sends it again may have it done twice.
+                let text = "The call was begun, and its answer could not be read.";
+                let problem = ErrorObject::internal("outcome_unknown", text, false);
                 let mut response = json(problem.to_message(None).into());
-                *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+                *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
                 response
             }
         };

@@ -351,7 +351,7 @@ pub(crate) fn restore(id: SessionId, snapshot: Snapshot) -> Result<(Session, Sta
             b"m" => whole = Some(cells.meta()?),
             b"c" => drop(calls.insert(CallNo(no()?), cells.call()?)),
             b"a" => drop(asks.insert(AskNo(no()?), cells.ask()?)),
-            b"v" => drop(state.insert(Box::from(rest), cells.value()?)),
+            b"v" => drop(state.insert(Box::from(rest), Box::new(cells.value()?))),
             b"s" => {
                 let (no, (stream, answer)) = (StreamNo(no()?), cells.stream()?);
                 answers.extend(answer.map(|answer| (no, answer)));

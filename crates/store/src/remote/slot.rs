@@ -93,7 +93,7 @@ impl Slot {
         rows(&mut next, asks, |no| (codec::name('a', no.0), self.session.asks().get(no).map(codec::ask)));
         let state = sorted(changes, |one| &one.state);
         rows(&mut next, state, |key| {
-            (codec::state_name(key), self.session.state().get(key).map(codec::value))
+            (codec::state_name(key), self.session.state().get(key).map(|value| codec::value(value)))
         });
         if changes.iter().any(|one| one.meta)
             || (self.session.bytes(), &self.standing) != (before.0, &before.1)

@@ -169,8 +169,9 @@ fn kept(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<Kept>> {
     Ok(by.zip(message).map(|(by, message)| Kept { by, message }))
 }
 
-fn state(row: &Row<'_>) -> rusqlite::Result<(Box<str>, Value)> {
-    Ok((row.get(0)?, Value { version: number(row, 1)?, bytes: row.get::<_, Col<_>>(2)?.0 }))
+fn state(row: &Row<'_>) -> rusqlite::Result<(Box<str>, Box<Value>)> {
+    let value = Value { version: number(row, 1)?, bytes: row.get::<_, Col<_>>(2)?.0 };
+    Ok((row.get(0)?, Box::new(value)))
 }
 
 fn stream(row: &Row<'_>) -> rusqlite::Result<(StreamNo, Stream)> {

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use crate::Streams;
-use crate::{Ask, AskNo, Call, CallNo, Changes, Entry, Meta, Session, Stream, StreamNo, Value};
+use crate::{Ask, AskNo, Call, CallNo, Changes, Entry, Meta, Session, Stream, StreamNo};
+use crate::{State, Streams};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Shadow {
@@ -14,7 +14,7 @@ pub(super) struct Shadow {
     /// Rows without entries.
     streams: Streams,
     entries: BTreeMap<(StreamNo, u64), Entry>,
-    state: BTreeMap<Box<str>, Value>,
+    state: State,
 }
 
 #[allow(clippy::borrowed_box, reason = "as the map has it")]
@@ -59,7 +59,7 @@ impl Shadow {
         copy(&changes.calls, session.calls(), &mut self.calls, Call::clone);
         copy(&changes.asks, session.asks(), &mut self.asks, Ask::clone);
         copy(&changes.streams, session.streams(), &mut self.streams, row);
-        copy(&changes.state, session.state(), &mut self.state, Value::clone);
+        copy(&changes.state, session.state(), &mut self.state, Box::clone);
         for appended in &changes.appended {
             let entry = Entry {
                 seq: appended.seq,
