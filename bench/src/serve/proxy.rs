@@ -142,10 +142,13 @@ fn mcp_proxy_rust(common: &Common, address: SocketAddr) -> Result<Command, Error
     Ok(command)
 }
 
+/// It stands between HTTP and standard input and output, either way round: twice, it stands between HTTP and HTTP.
 fn mcp_proxy_python(common: &Common, address: SocketAddr) -> Result<Command, Error> {
-    let mut command = Command::new(peer("mcp-proxy/venv/bin/mcp-proxy")?);
-    command.args(["--transport", "streamablehttp", "--host", &address.ip().to_string()]);
-    command.args(["--port", &address.port().to_string(), "--log-level", "ERROR", &common.upstream]);
+    let program = peer("mcp-proxy/venv/bin/mcp-proxy")?;
+    let mut command = Command::new(&program);
+    command.args(["--host", &address.ip().to_string(), "--port", &address.port().to_string()]);
+    command.args(["--log-level", "ERROR", "--pass-environment", "--"]).arg(program);
+    command.args(["--transport", "streamablehttp", "--log-level", "ERROR", &common.upstream]);
     Ok(command)
 }
 

@@ -10,6 +10,7 @@ crate::on_every_store!(
     json_leaves_other_messages_to_the_listener,
     json_batches_are_arrays,
     json_calls_that_are_cancelled_do_not_hang,
+    json_that_somebody_else_reads_is_not_to_be_asked_for_again,
     adaptive_answers_are_right_in_either_form,
     adaptive_calls_that_take_time_are_streams,
 );
@@ -69,6 +70,26 @@ async fn json_calls_that_are_cancelled_do_not_hang(backing: Backing) {
     assert_eq!(session.cancel(1).await.status, 202);
     let reply = reply.await.unwrap();
     assert_eq!(reply.json()["error"]["data"]["reason"], "cancelled");
+}
+
+/// Whoever sends a call again has it done twice.
+async fn json_that_somebody_else_reads_is_not_to_be_asked_for_again(backing: Backing) {
+    let host = host(backing, ResponseMode::Json).await;
+    let session = Session::open(&host).await;
+    let first =
+        session.listen().stream().await.next().await.and_then(|frame| frame.id).expect("a priming event");
+    let tag = first.rsplit('-').next().expect("the mark of the session");
+    let call = session.tool(1, "steps", json!({"steps": ["gate:go"], "text": "once"}));
+    let other = async {
+        host.gates.reached("go", 1).await;
+        let mut stream = session.resume(&format!("1-0-{tag}")).stream().await;
+        host.gates.open("go");
+        stream.messages().await
+    };
+    let (reply, messages) = tokio::join!(call.send(), other);
+    assert_eq!(messages.iter().map(said).collect::<Vec<_>>(), ["once"]);
+    assert_eq!(reply.status, 500, "{}", reply.text());
+    assert_eq!(reply.json()["error"]["data"], json!({"reason": "outcome_unknown", "retryable": false}));
 }
 
 async fn adaptive_answers_are_right_in_either_form(backing: Backing) {

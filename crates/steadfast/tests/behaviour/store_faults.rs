@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use steadfast::Builder;
 use steadfast::SessionEventKind::Detached;
 use steadfast::store::testing::{Fault, Faults, FaultyStore, Operation};
-use steadfast::{Builder, ResponseMode};
 use steadfast_session::{Command, Rules};
 
 use crate::support::session::said;
@@ -17,7 +17,6 @@ crate::on_every_store!(
     an_answer_is_offered_until_it_is_taken,
     an_answer_of_the_client_is_taken_once,
     a_reader_whom_the_store_fails_comes_back,
-    a_reader_who_cannot_come_back_is_told_that_nobody_knows,
     a_broken_connection_is_recorded_in_the_end,
     a_resumed_stream_that_is_not_known_to_be_is_read,
     every_other_request_can_be_sent_again,
@@ -147,15 +146,6 @@ async fn a_reader_whom_the_store_fails_comes_back(backing: Backing) {
     assert_eq!(failed.frames().last().unwrap().retry, Some(1000), "it is told to come back");
     let messages = session.resume(priming).send().await.messages();
     assert_eq!(messages, whole.iter().filter_map(|frame| frame.message()).collect::<Vec<Value>>());
-}
-
-async fn a_reader_who_cannot_come_back_is_told_that_nobody_knows(backing: Backing) {
-    let Faulty { host, faults } = faulty_with(backing, |builder| builder.response(ResponseMode::Json)).await;
-    let session = Session::open(&host).await;
-    faults.push_for(|operation| matches!(operation, Operation::Read(..)), Fault::BeforeCommit);
-    let reply = session.tool(1, "progress", json!({"n": 3})).send().await;
-    assert_eq!(reply.refusal(), (500, -32603), "{}", reply.text());
-    assert_eq!(reply.json()["error"]["data"], json!({"reason": "outcome_unknown", "retryable": false}));
 }
 
 async fn a_broken_connection_is_recorded_in_the_end(backing: Backing) {

@@ -1,4 +1,5 @@
 //! A copy of the tables kept from the reported changes alone, as a store on disk would.
+#![allow(clippy::borrowed_box, reason = "as the map has it")]
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,7 +18,6 @@ pub(super) struct Shadow {
     state: State,
 }
 
-#[allow(clippy::borrowed_box, reason = "as the map has it")]
 fn row(stream: &Box<Stream>) -> Box<Stream> {
     Box::new(Stream { entries: VecDeque::new(), ..Stream::clone(stream) })
 }
