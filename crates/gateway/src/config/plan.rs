@@ -49,6 +49,7 @@ impl Plan {
         (new.admin, new.listener) = (old.admin, old.listener);
         (new.limits, new.timing) = (old.limits, old.timing);
         (self.listen, self.store, self.admin) = (started.listen, started.store, started.admin);
+        self.listener = started.listener;
         match (&mut new.tls, old.tls) {
             (Some(new), Some(old)) => new.handshake = old.handshake,
             (new, old) => *new = old,

@@ -323,3 +323,14 @@ fn the_schema_has_every_key_with_words_and_a_default() {
     assert_eq!(schema["$defs"]["Http"]["properties"]["max_body_bytes"]["default"], "4MiB");
     assert_eq!(schema["$defs"]["Engine"]["properties"]["call_deadline"]["default"], "1h");
 }
+
+/// Whoever stops waits as long as the listeners do, and those go by what they were started with.
+#[test]
+fn a_reload_does_not_change_how_long_a_stop_takes() {
+    let text = |notice: &str| format!("[listener]\nnotice = \"{notice}\"\n{UPSTREAM}");
+    let started = read(&text("2s"), &[], &[]).unwrap();
+    let mut reloaded = read(&text("9s"), &[], &[]).unwrap();
+    assert_eq!(reloaded.listener.notice.as_secs(), 9);
+    reloaded.keep_fixed(started);
+    assert_eq!(reloaded.listener.notice.as_secs(), 2);
+}
