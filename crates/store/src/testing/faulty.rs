@@ -30,22 +30,36 @@ pub enum Fault {
 
 /// Holds calls back until a test opens it.
 #[derive(Clone, Debug)]
-pub struct Gate(Arc<Semaphore>);
+pub struct Gate(Arc<Held>);
+
+#[derive(Debug)]
+struct Held {
+    closed: Semaphore,
+    /// One permit for each call that has come so far.
+    arrived: Semaphore,
+}
 
 impl Gate {
     #[expect(clippy::new_without_default, reason = "a gate that is closed is worth a word")]
     pub fn new() -> Self {
-        Self(Arc::new(Semaphore::new(0)))
+        Self(Arc::new(Held { closed: Semaphore::new(0), arrived: Semaphore::new(0) }))
     }
 
     /// Lets everything through, now and later.
     pub fn open(&self) {
-        self.0.close();
+        self.0.closed.close();
+    }
+
+    /// Waits for a call to be held. With [`Fault::HoldAfter`] it has happened by then.
+    pub async fn reached(&self) {
+        // It is never closed.
+        let _ = self.0.arrived.acquire().await;
     }
 
     async fn pass(&self) {
+        self.0.arrived.add_permits(1);
         // There is never a permit: this ends when the gate is opened.
-        let _ = self.0.acquire().await;
+        let _ = self.0.closed.acquire().await;
     }
 }
 
