@@ -139,6 +139,19 @@ async fn whoever_talks_while_it_listens_is_not_heard() {
 }
 
 #[tokio::test]
+async fn whoever_wants_no_more_is_not_kept() {
+    let scene = scene().await;
+    let mut client = ask(&scene, "GET / HTTP/1.1\r\nhost: a\r\nconnection: x, Close\r\n\r\n").await;
+    let head = head(&mut client).await;
+    assert!(head.contains("\r\nconnection: close\r\n"), "{head}");
+    drop(scene.pieces);
+    let mut rest = String::new();
+    let read = client.read_to_string(&mut rest);
+    tokio::time::timeout(Duration::from_secs(10), read).await.unwrap().unwrap();
+    assert_eq!(rest, "0\r\n\r\n");
+}
+
+#[tokio::test]
 async fn it_is_over_when_the_client_has_gone() {
     let scene = scene().await;
     let mut client = ask(&scene, GET).await;

@@ -36,8 +36,8 @@ where
     loop {
         // What hyper needs is given back before the answer that lasts.
         let served = Box::pin(until_one_lasts(http, stream, service.clone(), told.clone())).await?;
-        let Some((before, response, is_quiet)) = served else { return Ok(()) };
-        let goes_on = is_quiet && !told.is_cancelled();
+        let Some((before, response, may_go_on)) = served else { return Ok(()) };
+        let goes_on = may_go_on && !told.is_cancelled();
         match Box::pin(stream::write(before, response, goes_on)).await? {
             Some(after) => stream = after,
             None => return Ok(()),
@@ -45,8 +45,8 @@ where
     }
 }
 
-/// Gives the connection with the first answer that lasts, unless it ends before; and whether its client waits for that without
-/// having said more.
+/// Gives the connection with the first answer that lasts, unless it ends before; and whether it may be used again: its client
+/// wants to, and has not said more already.
 async fn until_one_lasts<T, S, B>(
     http: &Builder,
     stream: T,
@@ -72,20 +72,23 @@ where
         let done = Pin::new(&mut connection).poll(context);
         // Nothing of that answer was sent, and until it is no other begins: the connection is between two messages.
         match lasting.slot().take() {
-            Some(response) => Poll::Ready(Ok(Some(response))),
+            Some(lasting) => Poll::Ready(Ok(Some(lasting))),
             None => done.map_ok(|()| None).map_err(io::Error::other),
         }
     });
-    let Some(response) = done.await? else { return Ok(None) };
+    let Some((response, asked)) = done.await? else { return Ok(None) };
     let parts = connection.into_parts();
-    Ok(Some((parts.io.into_inner(), response, parts.read_buf.is_empty())))
+    Ok(Some((parts.io.into_inner(), response, asked.goes_on && parts.read_buf.is_empty())))
 }
 
 /// Where an answer is put that is not hyper's to write.
-struct Lasting<B>(Arc<Mutex<Option<Response<B>>>>);
+struct Lasting<B>(Arc<Mutex<Slot<B>>>);
+
+/// With what it answers.
+type Slot<B> = Option<(Response<B>, Asked)>;
 
 impl<B> Lasting<B> {
-    fn slot(&self) -> MutexGuard<'_, Option<Response<B>>> {
+    fn slot(&self) -> MutexGuard<'_, Slot<B>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -146,7 +149,7 @@ where
         if !stream::lasts(this.asked, &response) {
             return Poll::Ready(Ok(response));
         }
-        *this.lasting.slot() = Some(response);
+        *this.lasting.slot() = Some((response, *this.asked));
         Poll::Pending
     }
 }

@@ -18,20 +18,33 @@ const DEAF_READ: usize = 256;
 /// Whether somebody may listen for long: a stream of events was asked for, nobody knows its length, and chunks are understood.
 pub(super) fn lasts<B: Body>(request: &Asked, response: &Response<B>) -> bool {
     let is_stream = |value: &HeaderValue| value.as_bytes().starts_with(b"text/event-stream");
-    request.0
+    request.may_last
         && response.status().is_success()
         && response.body().size_hint().exact().is_none()
         && !response.body().is_end_stream()
         && response.headers().get(CONTENT_TYPE).is_some_and(is_stream)
 }
 
-/// What has to be known of a request once it is gone: whether its answer may be written here.
-pub(super) struct Asked(bool);
+/// What has to be known of a request once it is gone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    /// Whether its answer may be written here.
+    may_last: bool,
+    /// Whether its connection is to be used again.
+    pub(super) goes_on: bool,
+}
 
 impl Asked {
     pub(super) fn of(request: &Request<impl Body>) -> Self {
         let is_plain = request.method() == Method::GET && request.version() == Version::HTTP_11;
-        Self(is_plain && request.body().is_end_stream())
+        let mut options =
+            request.headers().get_all(CONNECTION).iter().flat_map(|value| {
+                value.as_bytes().split(|byte| *byte == b',').map(|option| option.trim_ascii())
+            });
+        Self {
+            may_last: is_plain && request.body().is_end_stream(),
+            goes_on: !options.any(|option| option.eq_ignore_ascii_case(b"close")),
+        }
     }
 }
 
