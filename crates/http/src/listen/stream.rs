@@ -77,6 +77,8 @@ where
     B::Error: std::fmt::Display,
 {
     stream.write_all(&head).await?;
+    // TLS may hold it back otherwise, and the first event may be far away.
+    stream.flush().await?;
     drop(head);
     while let Some(frame) = next(&mut stream, body.as_mut(), &mut goes_on).await? {
         let Ok(data) = frame.into_data() else { continue };
