@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use steadfast_client::{CallOptions, Effect, Error, Step};
+use steadfast_client::{Call, CallOptions, Effect, Error, Step};
 
 use crate::support::{Recorder, Reply, Request, Server, Value, call, config, connect, json, value, within};
 
@@ -35,6 +35,20 @@ async fn breaking(first: Reply, later: Vec<Reply>) -> Server {
         )
     })
     .await
+}
+
+/// The notifications of a call that ends well.
+async fn heard_until_done(call: &mut Call) -> Vec<String> {
+    let mut heard = Vec::new();
+    loop {
+        match within("the next step", call.next()).await {
+            Step::Notification(notification) => heard.push(notification.method),
+            Step::Done(answer) => {
+                assert_eq!(value(answer), json!({"ok": true}));
+                return heard;
+            }
+        }
+    }
 }
 
 #[tokio::test]
@@ -76,14 +90,7 @@ async fn every_break_is_survived_and_nothing_comes_twice() {
     let server = breaking(first, later).await;
     let client = connect(config(&server), ()).await;
     let mut call = client.call("tools/call", Some(r#"{"name":"t"}"#)).unwrap();
-    let mut heard = Vec::new();
-    let answer = loop {
-        match within("the next step", call.next()).await {
-            Step::Notification(notification) => heard.push(notification.method),
-            Step::Done(answer) => break answer,
-        }
-    };
-    assert_eq!(value(answer), json!({"ok": true}));
+    let heard = heard_until_done(&mut call).await;
     assert_eq!(heard, [1, 2, 3, 4].map(|n| format!("notifications/n{n}")));
     assert_eq!(seen(&server), ["a", "c", "c", "c"]);
 }
@@ -105,14 +112,7 @@ async fn an_event_that_comes_again_is_heard_once() {
     let server = breaking(first, later).await;
     let client = connect(config(&server), Recorder::default()).await;
     let mut call = client.call("tools/call", Some(r#"{"name":"t"}"#)).unwrap();
-    let mut heard = Vec::new();
-    let answer = loop {
-        match within("the next step", call.next()).await {
-            Step::Notification(notification) => heard.push(notification.method),
-            Step::Done(answer) => break answer,
-        }
-    };
-    assert_eq!(value(answer), json!({"ok": true}));
+    let heard = heard_until_done(&mut call).await;
     assert_eq!(heard, ["notifications/n1", "notifications/n2"]);
     assert_eq!(seen(&server), ["b", "c", "d"]);
     // Whatever was sent before has arrived before this.

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use steadfast::store::testing::{Fault, FaultyStore, Gate, Operation};
+use steadfast::store::testing::{Fault, Faults, FaultyStore, Gate, Operation};
 use steadfast_session::{Command, Rules};
 
 use super::store_faults::strike;
 use crate::support::session::said;
-use crate::support::{Backing, Builder, Host, Request, Session, Stream, Value, json, within};
+use crate::support::{Backing, Builder, Host, Place, Request, Session, Stream, Value, json, within};
 
 crate::on_shared_stores!(
     a_safe_call_is_answered_by_another_node,
@@ -22,6 +22,14 @@ crate::on_shared_stores!(
 
 async fn host(backing: Backing) -> Host {
     Host::start(backing, |builder| builder.repeat_safe_calls()).await
+}
+
+/// One whose store fails on command.
+async fn faulty(place: Place) -> (Host, Faults) {
+    let store = Arc::new(FaultyStore::over(place.open(Rules::default())));
+    let faults = store.faults.clone();
+    let configure = move |builder: Builder| builder.custom_store(Arc::clone(&store) as _).repeat_safe_calls();
+    (Host::start_on(place, configure).await, faults)
 }
 
 /// A call that waits at the gate `a`. Gives its stream and the event to resume from.
@@ -238,10 +246,7 @@ async fn a_node_that_wakes_up_after_its_burial_has_no_say() {
 async fn a_sweep_that_fails_keeps_no_call_from_its_heir() {
     let place = Backing::Sqlite.place();
     let mut host = Host::start_on(place.clone(), |builder| builder.repeat_safe_calls()).await;
-    let store = Arc::new(FaultyStore::over(place.open(Rules::default())));
-    let faults = store.faults.clone();
-    let configure = move |builder: Builder| builder.custom_store(Arc::clone(&store) as _).repeat_safe_calls();
-    let other = Host::start_on(place, configure).await;
+    let (other, faults) = faulty(place).await;
     let session = Session::open(&host).await;
     let (_stream, _) = waiting(&host, &session, "x", "look", json!(["gate:a"])).await;
     host.crash().await;
@@ -260,10 +265,7 @@ async fn a_sweep_that_fails_keeps_no_call_from_its_heir() {
 async fn a_call_is_inherited_though_the_first_look_for_it_fails() {
     let place = Backing::Sqlite.place();
     let mut host = Host::start_on(place.clone(), |builder| builder.repeat_safe_calls()).await;
-    let store = Arc::new(FaultyStore::over(place.open(Rules::default())));
-    let faults = store.faults.clone();
-    let configure = move |builder: Builder| builder.custom_store(Arc::clone(&store) as _).repeat_safe_calls();
-    let other = Host::start_on(place, configure).await;
+    let (other, faults) = faulty(place).await;
     let session = Session::open(&host).await;
     let (_stream, _) = waiting(&host, &session, "x", "look", json!(["gate:a"])).await;
     let slow = Gate::new();
@@ -287,10 +289,7 @@ async fn a_call_is_inherited_though_the_first_look_for_it_fails() {
 #[tokio::test]
 async fn whoever_wakes_up_with_a_begin_in_doubt_reads_what_the_heir_answers() {
     let place = Backing::Sqlite.place();
-    let store = Arc::new(FaultyStore::over(place.open(Rules::default())));
-    let faults = store.faults.clone();
-    let configure = move |builder: Builder| builder.custom_store(Arc::clone(&store) as _).repeat_safe_calls();
-    let host = Host::start_on(place.clone(), configure).await;
+    let (host, faults) = faulty(place.clone()).await;
     let signs = host.signs_of_life();
     let other = Host::start_on(place, |builder| builder.repeat_safe_calls()).await;
     let session = Session::open(&host).await;
