@@ -90,13 +90,13 @@ fn peers(threads: usize) -> Vec<Peer> {
     if nginx::is_installed() {
         peers.push(before(BASELINE, &["nginx"]));
     }
-    for (name, program, argument, tool) in [
-        ("mcp-proxy (Rust)", "bin/mcp-proxy", "mcp-proxy-rust", "fast/tiny"),
-        ("mcp-proxy (PyPI)", "mcp-proxy/venv/bin/mcp-proxy", "mcp-proxy-python", "tiny"),
-        ("FastMCP", "fastmcp/venv/bin/python", "fastmcp", "tiny"),
+    for (name, program, argument, tool, patience) in [
+        ("mcp-proxy (Rust)", "bin/mcp-proxy", "mcp-proxy-rust", "fast/tiny", 1.0),
+        ("mcp-proxy (PyPI)", "mcp-proxy/venv/bin/mcp-proxy", "mcp-proxy-python", "tiny", 1.0),
+        ("FastMCP", "fastmcp/venv/bin/python", "fastmcp", "tiny", 6.0),
     ] {
         if proxy::has_peer(program) {
-            peers.push(Peer { tool, ..before(name, &[argument]) });
+            peers.push(Peer { tool, patience, ..before(name, &[argument]) });
         } else {
             eprintln!(
                 "{name} is not installed: {program} is missing; `cargo xtask bench gateway` installs it"

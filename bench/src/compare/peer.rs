@@ -18,6 +18,8 @@ pub(super) struct Peer {
     pub(super) constant: bool,
     /// The tool as it is called there.
     pub(super) tool: &'static str,
+    /// How many times as long as others it is measured: it answers so seldom.
+    pub(super) patience: f64,
     /// What it stands before, if it does: started first, and named to it.
     pub(super) upstream: Option<Vec<String>>,
 }
@@ -25,7 +27,7 @@ pub(super) struct Peer {
 impl Peer {
     pub(super) fn new(name: &'static str, args: &[&str]) -> Self {
         let args = args.iter().map(ToString::to_string).collect();
-        Self { name, args, constant: false, tool: "tiny", upstream: None }
+        Self { name, args, constant: false, tool: "tiny", patience: 1.0, upstream: None }
     }
 
     /// Starts it in a directory of its own and waits for its address.
