@@ -89,6 +89,30 @@ const PLANTED: &[Planted] = &[
         caught_by: &["effects"],
         calls: PLANTED_CALLS,
     },
+    Planted {
+        name: "answer-taken-twice",
+        what: "a second answer to an ask is taken as well",
+        caught_by: &["asks"],
+        calls: PLANTED_CALLS,
+    },
+    Planted {
+        name: "borrowed-seat",
+        what: "a node goes on at the server in the session of another client",
+        caught_by: &["counters"],
+        calls: PLANTED_CALLS,
+    },
+    Planted {
+        name: "early-expiry",
+        what: "a session ends while its client thinks",
+        caught_by: &["sessions"],
+        calls: PLANTED_CALLS,
+    },
+    Planted {
+        name: "no-burial",
+        what: "nobody sees to what dead nodes left",
+        caught_by: &["liveness"],
+        calls: PLANTED_CALLS,
+    },
 ];
 
 pub(crate) fn command(root: &Path, options: &[&str], out: &mut dyn Write) -> Result<(), Failure> {

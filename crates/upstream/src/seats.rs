@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use steadfast_client::{OpenSession, Revision};
 use steadfast_engine::{Bytes, Fence, SessionHandle, StateError};
 use steadfast_wire::members::Members;
+use steadfast_wire::planted;
 
 use crate::entry;
 
@@ -83,7 +84,13 @@ impl Seats {
     }
 
     pub(crate) async fn load(session: &SessionHandle) -> Result<Option<(Self, u64)>, StateError> {
-        entry::load(session, KEY).await
+        let loaded = entry::load(session, KEY).await?;
+        if planted("borrowed-seat") {
+            static LAST: Mutex<Option<(Seats, u64)>> = Mutex::new(None);
+            let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+            return Ok(std::mem::replace(&mut *last, loaded.clone()).or(loaded));
+        }
+        Ok(loaded)
     }
 
     /// Changes what is written down, like [`entry::change`].
