@@ -27,6 +27,7 @@ use crate::live::LiveSession;
 use crate::openings::Openings;
 use crate::options::Options;
 use crate::refusal::Refusal;
+use crate::rota::Rota;
 use crate::sessions::{Known, LiveSessions};
 use crate::signals::Signals;
 use crate::stateless::Stateless;
@@ -49,6 +50,8 @@ pub struct Engine {
     pub(crate) attempts: AtomicU64,
     pub(crate) stateless: Stateless,
     pub(crate) rumours: Rumours,
+    /// Which of the sessions that are marked is compared with the store next.
+    pub(crate) suspects: Rota,
     pub(crate) census: Census,
     /// The backend is being told who reads here.
     pub(crate) attending: AtomicBool,
@@ -117,6 +120,7 @@ impl Engine {
             attempts: AtomicU64::new(0),
             stateless: Stateless::default(),
             rumours: Rumours::default(),
+            suspects: Rota::default(),
             census: Census::default(),
             attending: AtomicBool::new(false),
             runtime: tokio::runtime::Handle::current(),
@@ -124,7 +128,10 @@ impl Engine {
         });
         engine.store.subscribe(Arc::new(Signals::new(&engine)));
         engine.store.join(node, engine.now()).await?;
-        engine.store.bury_dead_nodes(engine.now()).await?;
+        if let Err(error) = engine.bury(engine.now()).await {
+            // That of some sessions may be away, and others want to be served.
+            tracing::warn!(%error, "what dead nodes left has to wait");
+        }
         engine.start_sweeper();
         engine.start_looking();
         Ok(engine)

@@ -20,9 +20,7 @@ use crate::engine::Engine;
 use crate::handle::SessionHandle;
 use crate::live::{LiveSession, Running};
 use crate::refusal::Refusal;
-
-/// Sessions with errands that one sweep looks at again.
-const BATCH: usize = 64;
+use crate::rota::Rota;
 
 /// What the ids of our own calls begin with that bring a notification to another node.
 const MAIL: &str = "steadfast/mail/";
@@ -34,7 +32,10 @@ pub(crate) fn is_mail(id: &RequestId, method: &str) -> bool {
 
 /// Sessions in which there is something to run of which this node may not know yet. No more than there are sessions.
 #[derive(Debug, Default)]
-pub(crate) struct Rumours(Mutex<Heard>);
+pub(crate) struct Rumours {
+    heard: Mutex<Heard>,
+    rota: Rota,
+}
 
 #[derive(Debug, Default)]
 struct Heard {
@@ -52,8 +53,10 @@ impl Rumours {
         heard.last.insert(session, number);
     }
 
+    /// Some that nobody has followed up yet.
     fn some(&self) -> Vec<SessionId> {
-        self.heard().last.keys().take(BATCH).copied().collect()
+        let all = self.heard().last.keys().copied().collect();
+        self.rota.next(all, |id| *id)
     }
 
     fn last(&self, session: SessionId) -> Option<u64> {
@@ -69,7 +72,7 @@ impl Rumours {
     }
 
     fn heard(&self) -> MutexGuard<'_, Heard> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -103,9 +106,8 @@ impl Engine {
 
     /// Looks again where it was not possible before.
     pub(crate) async fn follow_rumours(&self) {
-        for session in self.rumours.some() {
-            self.follow(session).await;
-        }
+        self.for_each(self.rumours.some(), |engine, session| async move { engine.follow(session).await })
+            .await;
     }
 
     async fn follow(&self, id: SessionId) {

@@ -34,26 +34,27 @@ impl Engine {
         });
     }
 
-    /// `seen` says up to which changes of other processes this has looked before.
+    /// `seen` says up to which changes of other processes this has looked before. Sessions that could not be looked at are
+    /// looked at by the sweeper, some at a time, until one look has succeeded.
     async fn look_everywhere(&self, seen: &mut Option<u64>) -> Result<(), StoreError> {
         if !self.live.all().iter().any(|session| session.is_busy()) {
             return Ok(());
         }
         // In this order: what begins after the number was read can only be changed with another number.
-        let number = self.store().changes_elsewhere().await?;
-        let has_changed = number.is_none() || number != *seen;
-        for session in self.live.all().iter().filter(|session| session.is_busy()) {
-            if has_changed || session.looking.is_due() {
-                match self.look_in_turn(session).await {
-                    // That is this session's trouble and no other's.
-                    Err(error @ StoreError::Corrupt(_)) => {
-                        tracing::warn!(session = %session.id().short(), %error, "a session cannot be looked at");
-                    }
-                    looked => drop(looked?),
-                }
+        let number = self.store().changes_elsewhere().await;
+        let has_changed = !matches!(&number, Ok(Some(number)) if seen.as_ref() == Some(number));
+        let is_worth_it = |session: &Arc<LiveSession>| {
+            session.is_busy() && !session.is_suspect() && (has_changed || session.looking.is_due())
+        };
+        let due = self.live.all().into_iter().filter(is_worth_it);
+        self.for_each(due, |engine, session| async move {
+            if let Err(error) = engine.look_in_turn(&session).await {
+                tracing::warn!(session = %session.id().short(), %error, "a session cannot be looked at");
+                session.suspect();
             }
-        }
-        *seen = number;
+        })
+        .await;
+        *seen = number?;
         Ok(())
     }
 

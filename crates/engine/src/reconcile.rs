@@ -16,17 +16,17 @@ use steadfast_wire::rpc::ErrorObject;
 use crate::engine::Engine;
 use crate::live::LiveSession;
 
-/// Sessions that one sweep looks at.
-const BATCH: usize = 64;
-
 impl Engine {
     pub(crate) async fn reconcile_suspects(&self, sessions: &[Arc<LiveSession>]) {
-        for session in sessions.iter().filter(|session| session.is_suspect()).take(BATCH) {
-            if let Err(error) = self.look_and_reconcile(session).await {
+        let suspects = sessions.iter().filter(|session| session.is_suspect()).cloned().collect();
+        let in_turn = self.suspects.next(suspects, |session: &Arc<LiveSession>| session.id());
+        let compare = async |engine: Arc<Self>, session: Arc<LiveSession>| {
+            if let Err(error) = engine.look_and_reconcile(&session).await {
                 session.suspect();
                 tracing::debug!(session = %session.id().short(), %error, "the store cannot be compared with yet");
             }
-        }
+        };
+        self.for_each(in_turn, compare).await;
     }
 
     async fn look_and_reconcile(&self, session: &Arc<LiveSession>) -> Result<(), StoreError> {

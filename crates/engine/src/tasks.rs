@@ -1,12 +1,17 @@
 //! Tasks: work that goes on when whoever asked for it has gone.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::task::Poll;
 
 use steadfast_store::StoreError;
 use tokio::sync::oneshot;
+use tokio::task::{JoinError, JoinSet};
 
 use crate::engine::Engine;
+
+/// Sessions that are looked at together.
+const AT_ONCE: usize = 64;
 
 impl Engine {
     /// Does work of several steps of which none may be left out: if whoever asked for it goes away in between, as
@@ -33,8 +38,37 @@ impl Engine {
         done.await.unwrap_or_else(|_| Err(StoreError::Unknown("the server is going down".into()).into()))
     }
 
+    /// Does the same for many, some of them at a time: one that takes long keeps few others waiting.
+    pub(crate) async fn for_each<T, F>(
+        &self,
+        all: impl IntoIterator<Item = T>,
+        work: impl Fn(Arc<Self>, T) -> F,
+    ) where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let mut running = JoinSet::new();
+        for one in all {
+            if running.len() >= AT_ONCE {
+                passed_on(running.join_next().await);
+            }
+            running.spawn(work(self.arc(), one));
+        }
+        while !running.is_empty() {
+            passed_on(running.join_next().await);
+        }
+    }
+
     /// Every task of the engine starts here. Works from any thread.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(task);
+    }
+}
+
+/// A panic goes to whoever waits for the work, as if it had been done there.
+fn passed_on(ended: Option<Result<(), JoinError>>) {
+    if let Some(Err(error)) = ended
+        && let Ok(panic) = error.try_into_panic()
+    {
+        std::panic::resume_unwind(panic);
     }
 }
