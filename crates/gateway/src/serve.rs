@@ -36,12 +36,20 @@ async fn serve(arguments: &Serve, logs: &Logs) -> Result<(), Failure> {
         None => config::load(&world::source(None)?, &flags, &world::world()).map_err(Failure::Config)?,
     };
     logs.filter(&plan.log);
-    let mut served = Served::start(plan, logs).await?;
+    // Names may take long to look up, and a store long to answer: whoever wants to stop does not wait for them.
+    let mut served = tokio::select! {
+        () = signals.next() => return Ok(()),
+        started = Served::start(plan, logs) => started?,
+    };
     loop {
         tokio::select! {
             () = signals.next() => break,
             ended = served.ended() => return ended,
-            () = reason(&mut followed) => served.reload(followed.as_mut()).await,
+            () = reason(&mut followed) => {}
+        }
+        tokio::select! {
+            () = signals.next() => break,
+            () = served.reload(followed.as_mut()) => {}
         }
     }
     tracing::info!("stopping; asked once more, the process ends at once");

@@ -2,8 +2,11 @@
 
 mod support;
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
-use support::{Server, advice, council, countdown, messages};
+use steadfast_store::testing::server::{PostgresServer, RedisServer};
+use support::{Server, advice, council, countdown, events, id_of, messages};
 
 #[test]
 fn what_one_process_asks_is_answered_at_the_other() {
@@ -50,4 +53,30 @@ fn what_one_process_runs_is_cancelled_at_the_other() {
     assert!(told.iter().all(|message| message["id"] != 1), "{told:?}");
     one.signal("TERM");
     assert!(one.ended().is_some_and(|status| status.success()));
+}
+
+/// By default, and measured: no clock is ours here.
+#[test]
+fn calls_of_a_killed_process_get_their_error_within_five_seconds() {
+    let directory = tempfile::tempdir().unwrap();
+    let redis = RedisServer::start(&[]).expect("redis-server is installed");
+    let postgres = PostgresServer::start(&[]).expect("PostgreSQL is installed");
+    let sqlite = format!("sqlite:{}", directory.path().join("sessions.db").display());
+    for store in [sqlite, redis.url(), postgres.url()] {
+        let (one, other) =
+            (Server::start_with(&["--store", &store]), Server::start_with(&["--store", &store]));
+        let session = one.open_session();
+        let mut running = one.post(Some(&session), &countdown(1, 1000, 60_000));
+        let seen = running.read_until("\"progress\":0.0");
+        let priming = id_of(events(&seen)[0]).to_owned();
+        let killed = Instant::now();
+        one.kill();
+        let told = messages(&other.resume(&session, &priming).read_to_end());
+        let took = killed.elapsed();
+        assert!(took < Duration::from_secs(5), "{took:?} on {store}");
+        let answers: Vec<&Value> = told.iter().filter(|message| message["id"] == 1).collect();
+        assert_eq!(answers.len(), 1, "{told:?}");
+        assert_eq!(answers[0]["error"]["data"]["reason"], "outcome_unknown", "{told:?}");
+        other.kill();
+    }
 }
