@@ -8,6 +8,26 @@ use std::path::Path;
 use crate::failure::Failure;
 use crate::tidy;
 
+const STORES: &str = "steadfast-upstream/redis,steadfast-upstream/postgres";
+
+/// What gateways do together, by default on the store that needs no server.
+const NODES_TOGETHER: &[&str] = &[
+    "cargo",
+    "test",
+    "--workspace",
+    "--locked",
+    "--features",
+    STORES,
+    "--test",
+    "scripted",
+    "--",
+    "nodes::",
+    "programs::",
+    "restarts::",
+    "together::",
+    "endings::",
+];
+
 pub(crate) const SUITES: &[Suite] = &[
     Suite {
         name: "fmt",
@@ -45,14 +65,11 @@ pub(crate) const SUITES: &[Suite] = &[
         needs: &[],
         wants: &["redis-server", "postgres"],
         // The features that the other packages have on, too: everything is built once.
-        steps: &[run(&[
-            "cargo",
-            "test",
-            "--workspace",
-            "--locked",
-            "--features",
-            "steadfast-upstream/redis,steadfast-upstream/postgres",
-        ])],
+        steps: &[
+            run(&["cargo", "test", "--workspace", "--locked", "--features", STORES]),
+            run_with(&[("STEADFAST_TEST_STORE", "redis")], NODES_TOGETHER),
+            run_with(&[("STEADFAST_TEST_STORE", "postgres")], NODES_TOGETHER),
+        ],
     },
     Suite {
         name: "doc",

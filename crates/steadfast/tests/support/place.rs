@@ -27,6 +27,19 @@ pub(crate) enum Place {
 }
 
 impl Backing {
+    /// A place that several processes share: of the kind that the variable names, if it can be had, and otherwise one that needs no
+    /// server.
+    #[allow(dead_code, reason = "not every test binary leaves the choice")]
+    pub(crate) fn shared() -> Self {
+        let named = match std::env::var("STEADFAST_TEST_STORE").as_deref() {
+            Ok("redis") => Self::Redis,
+            Ok("postgres") => Self::Postgres,
+            Ok(other) => panic!("tests know no store that is called {other}"),
+            Err(_) => Self::Sqlite,
+        };
+        if named.is_here() { named } else { Self::Sqlite }
+    }
+
     /// Whether sessions outlive the process.
     pub(crate) fn keeps(self) -> bool {
         self != Self::Memory

@@ -45,7 +45,7 @@ async fn a_deleted_session_is_deleted_at_the_server() {
 #[tokio::test]
 async fn a_session_that_ends_at_another_gateway_is_forgotten() {
     let server = Server::with_sessions(|_| None).await;
-    let here = Host::before(Backing::Sqlite, [server.url()], |builder| builder).await;
+    let here = Host::before(Backing::shared(), [server.url()], |builder| builder).await;
     let there = here.beside().await;
     let session = Session::open(&here).await;
     assert_eq!(super::call(&session.via(&there), 1, "echo").await["id"], 1);
@@ -69,7 +69,7 @@ async fn an_expired_session_is_deleted_at_the_server() {
 #[tokio::test]
 async fn a_session_that_expires_after_a_restart_is_deleted_at_the_server() {
     let server = Server::with_sessions(|_| None).await;
-    let mut host = Host::before(Backing::Sqlite, [server.url()], |builder| builder).await;
+    let mut host = Host::before(Backing::shared(), [server.url()], |builder| builder).await;
     let _session = Session::open(&host).await;
     host.restart().await;
     host.sweep_after(Timing::default().idle * 2).await;

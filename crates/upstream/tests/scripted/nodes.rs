@@ -30,7 +30,7 @@ async fn server(more: impl Fn(&Request) -> Option<Reply> + Send + Sync + 'static
 }
 
 async fn durable(server: &Server) -> Host {
-    Host::before(Backing::Sqlite, [server.url()], |builder| builder).await
+    Host::before(Backing::shared(), [server.url()], |builder| builder).await
 }
 
 async fn sweep_until(host: &Host, what: &str, mut is_done: impl FnMut() -> bool) {
@@ -98,7 +98,7 @@ async fn check_that_tools_are_found_out(first: Reply) {
     }
     assert_eq!(lists(&server), 0, "nobody could take a call over");
 
-    let host = Host::before(Backing::Sqlite, [server.url()], |builder| {
+    let host = Host::before(Backing::shared(), [server.url()], |builder| {
         builder.upstream(|config| config.timeouts.control = Duration::from_millis(500))
     })
     .await;
@@ -123,7 +123,7 @@ async fn check_that_tools_are_found_out(first: Reply) {
 #[tokio::test]
 async fn calls_with_credentials_of_the_client_are_not_made_again() {
     let server = server(|_| None).await;
-    let mut here = Host::before(Backing::Sqlite, [server.url()], |builder| {
+    let mut here = Host::before(Backing::shared(), [server.url()], |builder| {
         builder.upstream(|config| config.credential = steadfast_upstream::Credential::Forwarded)
     })
     .await;
@@ -180,7 +180,7 @@ async fn a_gateway_that_wakes_up_does_not_speak_for_the_server_any_more() {
         })
     })
     .await;
-    let here = durable(&server).await;
+    let here = Host::before(Backing::Sqlite, [server.url()], |builder| builder).await;
     let signs = here.signs_of_life();
     let there = here.beside().await;
     let session = Session::open(&here).await;

@@ -44,7 +44,7 @@ async fn pair() -> Pair {
 }
 
 async fn pair_with(revision: &str, configure: impl Fn(Builder) -> Builder + Send + Sync + 'static) -> Pair {
-    let here = Host::before(Backing::Sqlite, [], configure).await;
+    let here = Host::before(Backing::shared(), [], configure).await;
     let there = here.beside().await;
     let session = Session::at(&here, revision).await;
     let other = session.via(&there);
@@ -171,7 +171,7 @@ async fn a_gateway_that_drains_gives_its_sessions_up_and_finishes_its_calls() {
 
 /// The other gateway has a store that fails on command. Gives the store of the first, too.
 async fn pair_with_faults() -> (Pair, Faults, Arc<dyn Store>, Place) {
-    let place = Backing::Sqlite.place();
+    let place = Backing::shared().place();
     let [one, two] = place.open_twice(Rules::default());
     let faulty = Arc::new(FaultyStore::over(two));
     let faults = faulty.faults.clone();

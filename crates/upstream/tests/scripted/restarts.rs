@@ -13,7 +13,7 @@ use super::call;
 use super::forgetful::Forgetful;
 
 async fn durable(forgetful: &Forgetful) -> Host {
-    Host::before(Backing::Sqlite, [forgetful.server.url()], |builder| builder).await
+    Host::before(Backing::shared(), [forgetful.server.url()], |builder| builder).await
 }
 
 fn holds_a_stream(request: &Request) -> Option<Reply> {
@@ -61,6 +61,7 @@ async fn calls_wait_together_for_a_program_that_starts_slowly() {
     let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stdio/server.py");
     let arguments = vec![script.display().to_string(), "slow-start".to_owned()];
     let program = Program { command: "python3".to_owned(), arguments, ..Program::default() };
+    // Where a process that is gone is known to be gone at once: others give it calls for a while.
     let mut host = Host::before(Backing::Sqlite, [], move |builder| {
         let program = program.clone();
         let builder = builder.upstream(|config| *config = Config::stdio(program));

@@ -53,7 +53,7 @@ impl Quartet {
     async fn start(at_b: impl Fn(&Request) -> Option<Reply> + Send + Sync + 'static) -> Self {
         let (a, b) = (Forgetful::start("a", script).await, Forgetful::start("b", at_b).await);
         let at_a = Relay::before(&a.server.url()).await;
-        let here = Host::before(Backing::Sqlite, [at_a.url(), b.server.url()], |builder| {
+        let here = Host::before(Backing::shared(), [at_a.url(), b.server.url()], |builder| {
             builder.patience(Duration::from_secs(5))
         })
         .await;
@@ -150,7 +150,7 @@ async fn a_gateway_that_is_told_of_a_loss_late_goes_where_others_are() {
 #[tokio::test]
 async fn gateways_that_are_told_of_a_loss_at_once_open_one_session() {
     let server = Forgetful::start("a", slow_until(3)).await;
-    let here = Host::before(Backing::Sqlite, [server.server.url()], |builder| builder).await;
+    let here = Host::before(Backing::shared(), [server.server.url()], |builder| builder).await;
     let there = here.beside().await;
     let near = Session::open(&here).await;
     let far = near.via(&there);
