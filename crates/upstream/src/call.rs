@@ -14,6 +14,7 @@ use crate::messages;
 use crate::record::{MAX_SUBSCRIPTIONS, Record};
 use crate::seat::Seat;
 use crate::tools::only_looks;
+use crate::turns::Turn;
 use crate::upstream::Shared;
 
 /// How often a call is sent before its client is told that the server comes and goes.
@@ -51,8 +52,7 @@ pub(crate) async fn call(
         Answer::Error(error) => return Err(errors::of_server(&error)),
     };
     let lane = turn.lane;
-    drop(turn);
-    learn_the_tools(link, lane, call, &request);
+    learn_the_tools(link, turn, call, &request);
     note(link, lane, call, &request, &answer).await;
     Ok(answer)
 }
@@ -166,8 +166,9 @@ async fn page_by_page(shared: &Shared, seat: &Seat, is_enough: impl Fn() -> bool
 }
 
 /// If another process may have to make calls again that this one leaves behind, it has to be known beforehand which of them may
-/// be, and not every client asks for the list.
-fn learn_the_tools(link: &Link, lane: usize, call: &CallHandle, request: &Request<'_>) {
+/// be, and not every client asks for the list. The server is asked in the turn of the call, which ends with it: a server that
+/// takes one call at a time takes no list beside it.
+fn learn_the_tools(link: &Link, turn: Turn, call: &CallHandle, request: &Request<'_>) {
     let shared = &link.shared;
     if request.method != "tools/call"
         || shared.is_safe(request.method, request.params).is_some()
@@ -176,14 +177,14 @@ fn learn_the_tools(link: &Link, lane: usize, call: &CallHandle, request: &Reques
     {
         return;
     }
-    if let Some(seat) = link.lanes[lane].seat() {
-        let shared = Arc::clone(shared);
-        tokio::spawn(async move {
-            if !ask_for_tools(&shared, &seat, || false).await {
-                shared.tools.was_not_told();
-            }
-        });
-    }
+    let Some(seat) = link.lanes[turn.lane].seat() else { return shared.tools.was_not_told() };
+    let shared = Arc::clone(shared);
+    tokio::spawn(async move {
+        if !ask_for_tools(&shared, &seat, || false).await {
+            shared.tools.was_not_told();
+        }
+        drop(turn);
+    });
 }
 
 async fn attempt(
