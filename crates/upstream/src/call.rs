@@ -12,6 +12,7 @@ use crate::errors;
 use crate::link::Link;
 use crate::messages;
 use crate::record::{MAX_SUBSCRIPTIONS, Record};
+use crate::replicas::is_away;
 use crate::seat::Seat;
 use crate::tools::only_looks;
 use crate::turns::Turn;
@@ -71,15 +72,24 @@ async fn attempt_until_known(
     let mut attempts = 0;
     loop {
         let error = match attempt(link, &seat, call, request).await {
-            Ok(answer) => return Ok(answer),
+            Ok(answer) => {
+                seat.note(false);
+                return Ok(answer);
+            }
             Err(error) => error,
         };
+        if let Error::Refused { status, .. } = &error {
+            seat.note(is_away(*status));
+        }
         attempts += 1;
         let unknown = error.effect() == Effect::Unknown;
         let is_last = attempts == MAX_ATTEMPTS || unknown && risked || call.cancelled().is_cancelled();
         let known = link.shared.is_safe(request.method, request.params);
         let may_fare_better = is_about_the_server(&error) || has_moved(link, lane, &seat, &error);
         if is_last || !may_fare_better || unknown && known == Some(false) {
+            if shows_absence(&error) {
+                link.heal_soon(lane, &seat, &error);
+            }
             return Err(errors::of_client(&error, risked));
         }
         // The server has to be there for another attempt, and to say whether there may be one.
@@ -119,7 +129,16 @@ async fn healed(
 fn is_about_the_server(error: &Error) -> bool {
     match error {
         Error::Connect(_) | Error::Broken(_) | Error::OutcomeUnknown { .. } => true,
-        Error::Refused { status, .. } => matches!(status, 502..=504),
+        Error::Refused { status, .. } => is_away(*status),
+        _ => false,
+    }
+}
+
+/// Whether a server that can be connected to may not be there all the same. The next call would not find out either.
+fn shows_absence(error: &Error) -> bool {
+    match error {
+        Error::Refused { status, .. } => is_away(*status),
+        Error::Timeout(_) => true,
         _ => false,
     }
 }

@@ -182,7 +182,7 @@ impl Link {
         let owner = self.owner(lane, &place);
         let no = owner.seat;
         let client = Client::connect_over(Arc::clone(&place.transport), config, owner).await?;
-        Ok(Seat { no, place, client })
+        Ok(Seat::new(no, place, client))
     }
 
     /// Goes on with a session that was opened before. Nothing is sent.
@@ -196,7 +196,7 @@ impl Link {
         let owner = self.owner(lane, &place);
         let no = owner.seat;
         let client = Client::resume_over(Arc::clone(&place.transport), &config, session, owner)?;
-        Ok(Seat { no, place, client })
+        Ok(Seat::new(no, place, client))
     }
 
     /// Whether the server's own stream is held. Once another upstream has the session, it is that one's.

@@ -1,5 +1,6 @@
 //! Where a session sits at the server: which replica, and the client that speaks to it there.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use http::Uri;
@@ -52,6 +53,27 @@ pub(crate) struct Seat {
     pub(crate) no: u64,
     pub(crate) place: Place,
     pub(crate) client: Client,
+    refusals: AtomicU32,
+}
+
+impl Seat {
+    pub(crate) fn new(no: u64, place: Place, client: Client) -> Self {
+        Self { no, place, client, refusals: AtomicU32::new(0) }
+    }
+
+    /// A call was answered, or not because the server is away by the word of whoever stands before it.
+    pub(crate) fn note(&self, is_away: bool) {
+        if is_away {
+            self.refusals.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.refusals.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether one call after the other finds the server away.
+    pub(crate) fn is_refused_again(&self) -> bool {
+        self.refusals.load(Ordering::Relaxed) > 1
+    }
 }
 
 /// Every process of the server.

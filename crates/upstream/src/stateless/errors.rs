@@ -16,7 +16,7 @@ const DISCOVER: &str = "server/discover";
 const SESSION_CODES: [i32; 2] = [-32000, -32001];
 
 /// Whether a request can be sent again without harm, whatever became of it.
-fn is_safe(method: &str) -> bool {
+pub(super) fn is_safe(method: &str) -> bool {
     only_looks(method) || method == listen::METHOD
 }
 

@@ -9,5 +9,5 @@ mod forward;
 mod outgoing;
 mod serve;
 
-pub use forward::{Forwarder, NotSent};
+pub use forward::{Forwarder, Missed};
 pub(crate) use serve::serve;
