@@ -12,6 +12,7 @@ use http::{Method, Request, Uri};
 use steadfast_client::transport::{Anchor, Http, Tls, Transport};
 use steadfast_client::{Limits, Timeouts};
 
+use crate::stateless::Era;
 use crate::upstream::StartError;
 
 /// How often names are looked up again.
@@ -42,6 +43,7 @@ pub(crate) struct Replica {
     trials: Arc<dyn Transport>,
     /// How long a trial may take.
     trial: Duration,
+    pub(crate) era: Arc<Era>,
     sessions: AtomicUsize,
     is_down: AtomicBool,
 }
@@ -62,7 +64,8 @@ impl Replica {
         let (transport, trials) = (ways.to(url, &anchor), ways.to(url, &anchor));
         let trial = TRIAL.min(ways.timeouts.control);
         let (sessions, is_down) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Arc::new(Self { name, url: url.clone(), address, anchor, transport, trials, trial, sessions, is_down })
+        let (url, era) = (url.clone(), Arc::default());
+        Arc::new(Self { name, url, address, anchor, transport, trials, trial, era, sessions, is_down })
     }
 
     pub(crate) fn is_up(&self) -> bool {
@@ -71,6 +74,7 @@ impl Replica {
 
     /// Somebody could not reach it. It gets nobody new until a trial succeeds.
     pub(crate) fn failed(self: &Arc<Self>) {
+        self.era.forget();
         if !self.is_down.swap(true, Ordering::Relaxed) {
             tracing::warn!(replica = self.name, "a replica cannot be reached; it is tried until it can");
             tokio::spawn(try_until_up(Arc::downgrade(self)));

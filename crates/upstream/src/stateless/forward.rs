@@ -15,6 +15,7 @@ use steadfast_wire::rpc::ErrorObject;
 use steadfast_wire::sse::Kind;
 use steadfast_wire::{Message, MessageKind, RequestId, listen};
 
+use super::era::{self, Verdict};
 use super::errors::{self, Refused};
 use super::outgoing::Outgoing;
 use crate::config::{Config, Credential, Server};
@@ -100,9 +101,72 @@ impl Forwarder {
         tokio::select! {
             biased;
             answer = work => answer,
-            () = exchange.cancelled().cancelled() => Err(Missed::Ended(run.cancelled())),
+            () = exchange.cancelled().cancelled() => Err(Missed::Ended(cancelled(exchange))),
             () = elapsed(limit) => Err(Missed::Ended(Err(errors::broken(&method, TOO_LONG)))),
         }
+    }
+}
+
+impl Forwarder {
+    /// Asks a server whether it has sessions, before it gets this request. `None`: it lets nobody in, or fails, which shows
+    /// nothing; what it says to the request itself counts. Nothing of the request was sent if there is no answer.
+    pub(super) async fn discover(
+        &self,
+        transport: &Arc<dyn Transport>,
+        url: &Uri,
+        request: &Incoming,
+    ) -> Result<Option<Verdict>, Missed> {
+        let own = self.ids.fetch_add(1, Ordering::Relaxed);
+        let outgoing = Outgoing::new(&era::question(request), own, url, &self.headers, &self.credential);
+        let answered = async {
+            match transport.send(outgoing.request).await {
+                Ok(response) => discovered(Received::read(response, &self.limits).await, own).await,
+                Err(SendError::Connect(why) | SendError::Broken(why)) => Err(Missed::Away(why)),
+                Err(SendError::Untrusted(why)) => Err(Missed::Untrusted(why)),
+            }
+        };
+        let answered = tokio::time::timeout(self.timeouts.control, answered).await;
+        answered.unwrap_or_else(|_| Err(Missed::Away(TOO_LONG.to_owned())))
+    }
+}
+
+/// What an answer to `server/discover` shows.
+async fn discovered(received: Result<Received, Error>, own: i64) -> Result<Option<Verdict>, Missed> {
+    let verdict = |bytes: &Bytes| {
+        let message = std::str::from_utf8(bytes).ok().and_then(|text| Message::parse(text).ok())?;
+        if !matches!(&message.kind, MessageKind::Response(id) if id.as_ref().is_none_or(|id| *id == RequestId::Number(own))) {
+            return None;
+        }
+        let result = splice::find(message.text, &["result"]).map(|part| bytes.slice_ref(message.text[part].as_bytes()));
+        Some(match (error_in(&message), result) {
+            (Some(error), _) => era::of_code(error.code),
+            (None, Some(result)) => era::of_result(&result),
+            (None, None) => Verdict::Sessions,
+        })
+    };
+    match received {
+        Ok(Received::Whole(body)) => Ok(Some(verdict(&body).unwrap_or(Verdict::Sessions))),
+        Ok(Received::Stream(mut stream)) => {
+            while let Ok(event) = stream.next().await {
+                if let Some(verdict) = verdict(&event.data) {
+                    stream.let_go();
+                    return Ok(Some(verdict));
+                }
+            }
+            Ok(Some(Verdict::Sessions))
+        }
+        Ok(Received::Refusal { status, body, .. }) => match status.as_u16() {
+            503 => {
+                let message = std::str::from_utf8(&body).ok().and_then(|text| Message::parse(text).ok());
+                let error = message.as_ref().and_then(error_in);
+                Err(Missed::Refused(error.unwrap_or_else(|| crate::errors::refused(503, &body))))
+            }
+            status if is_away(status) => Err(Missed::Away(format!("it is away, with status {status}"))),
+            401 | 403 | 407 | 408 | 429 | 500.. => Ok(None),
+            _ => Ok(Some(verdict(&body).unwrap_or(Verdict::Sessions))),
+        },
+        Err(Error::BadAnswer(_)) => Ok(Some(Verdict::Sessions)),
+        Err(error) => Err(Missed::Away(error.to_string())),
     }
 }
 
@@ -277,13 +341,15 @@ impl Run<'_> {
         is_ours.then(|| splice::replace(text, &[(part, &self.exchange.id().to_string())]))
     }
 
-    fn cancelled(&self) -> Answer {
-        if !self.exchange.is_subscription() {
-            return Err(crate::errors::cancelled(true));
-        }
-        let id = self.exchange.id();
-        Ok(format!(r#"{{"resultType":"complete","_meta":{{"{META_SUBSCRIPTION_ID}":{id}}}}}"#).into())
+}
+
+/// What a client is told that has cancelled its request. A subscription has come to its end.
+pub(super) fn cancelled(exchange: &ExchangeHandle) -> Answer {
+    if !exchange.is_subscription() {
+        return Err(crate::errors::cancelled(true));
     }
+    let id = exchange.id();
+    Ok(format!(r#"{{"resultType":"complete","_meta":{{"{META_SUBSCRIPTION_ID}":{id}}}}}"#).into())
 }
 
 /// What a message of the server is.

@@ -4,10 +4,12 @@
 //! parameters and of the result is as it came. The client's connection is the request's life: when it goes, the
 //! connection to the server is closed, and that is how the server learns of it.
 
+mod era;
 mod errors;
 mod forward;
 mod outgoing;
 mod serve;
 
 pub use forward::{Forwarder, Missed};
+pub(crate) use era::Era;
 pub(crate) use serve::serve;

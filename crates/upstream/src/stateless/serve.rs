@@ -4,8 +4,9 @@
 use steadfast_engine::{Answer, ExchangeHandle, Incoming};
 use tokio::time::Instant;
 
-use super::errors::is_safe;
-use super::forward::Missed;
+use super::era::Verdict;
+use super::errors::{DISCOVER, has_sessions, is_safe};
+use super::forward::{Missed, cancelled};
 use crate::errors;
 use crate::healing::Pauses;
 use crate::seat::Place;
@@ -34,7 +35,7 @@ pub(crate) async fn serve(shared: &Shared, exchange: &ExchangeHandle, request: &
 async fn try_each(shared: &Shared, exchange: &ExchangeHandle, request: &Incoming) -> Result<Answer, Missed> {
     let (mut tried, mut missed) = (Vec::new(), None);
     while let Some(place) = shared.servers.stateless(&tried) {
-        let answered = shared.forwarder.forward(&place.transport, &place.url, exchange, request).await;
+        let answered = attempt(shared, &place, exchange, request).await;
         note(&place, &answered);
         match answered {
             Ok(answer) => return Ok(answer),
@@ -50,13 +51,36 @@ async fn try_each(shared: &Shared, exchange: &ExchangeHandle, request: &Incoming
     Err(missed.unwrap_or_else(|| Missed::Away("there is no replica".to_owned())))
 }
 
+/// Has one replica answer, unless it has sessions.
+async fn attempt(
+    shared: &Shared,
+    place: &Place,
+    exchange: &ExchangeHandle,
+    request: &Incoming,
+) -> Result<Answer, Missed> {
+    let Place { transport, url, era, .. } = place;
+    if request.method != DISCOVER {
+        let verdict = tokio::select! {
+            biased;
+            () = exchange.cancelled().cancelled() => return Err(Missed::Ended(cancelled(exchange))),
+            verdict = era.settle(shared.forwarder.discover(transport, url, request)) => verdict?,
+        };
+        if verdict == Some(Verdict::Sessions) {
+            return Err(Missed::Ended(Err(has_sessions())));
+        }
+    }
+    shared.forwarder.forward(transport, url, exchange, request).await
+}
+
 /// What an attempt shows about its replica.
 fn note(place: &Place, answered: &Result<Answer, Missed>) {
-    let Some(replica) = place.replica() else { return };
     match answered {
-        Ok(_) => replica.succeeded(),
+        Ok(_) => place.replica().into_iter().for_each(|replica| replica.succeeded()),
         Err(Missed::Ended(_)) => {}
-        Err(_) => replica.failed(),
+        Err(_) => {
+            place.era.forget();
+            place.replica().into_iter().for_each(|replica| replica.failed());
+        }
     }
 }
 
