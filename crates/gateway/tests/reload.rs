@@ -159,7 +159,8 @@ fn a_change_does_not_make_two_calls_of_one() {
         scene.change(&upstream("concurrency = 1\nwaiting = 7"));
         let quick = a.post(Some(&session), &call(2, "quick"));
         let has_come = || server.count(|request| request.calls("quick")) > 0;
-        let waits = || get(scene.server.admin(), "/metrics").contains("steadfast_waiting_calls{endpoint=\"/a\"} 1");
+        let waits =
+            || get(scene.server.admin(), "/metrics").contains("steadfast_waiting_calls{endpoint=\"/a\"} 1");
         eventually("the second call is somewhere", || has_come() || waits());
         assert!(!has_come(), "{before}: two calls at a time");
         server.prod();

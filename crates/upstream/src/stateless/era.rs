@@ -1,10 +1,10 @@
 //! Whether a server has sessions, found out before it gets a request without one. Those that have take nothing before
 //! `initialize`: some answer nonsense, and some end.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::header::AUTHORIZATION;
 use http::{HeaderValue, Request};
 use serde::Deserialize;
@@ -20,12 +20,17 @@ use super::forward::Missed;
 /// How long a server counts as one with sessions. Nothing shows that another version has taken its place, so it is asked again.
 const STAYS: Duration = Duration::from_secs(60);
 
+/// Who takes longer than this to show that it has sessions may only be slow to start. It is not remembered.
+const SLOW: Duration = Duration::from_secs(5);
+
 /// What is known of one server.
 #[derive(Debug, Default)]
 pub(crate) struct Era {
     known: Mutex<Option<(Verdict, Instant)>>,
-    /// Held by whoever asks.
-    asking: tokio::sync::Mutex<()>,
+    /// How often it was asked.
+    asked: AtomicU64,
+    /// Held by whoever asks. Why the last one learnt nothing, for those who waited for it meanwhile.
+    asking: tokio::sync::Mutex<Option<Missed>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +41,8 @@ pub(crate) enum Verdict {
 }
 
 impl Era {
-    /// What the server is. `ask` is done once, however many want to know; `None` if that did not tell.
+    /// What the server is. `ask` is done once, however many want to know, and if it fails, it fails for all who wait; `None` if
+    /// that did not tell.
     pub(super) async fn settle(
         &self,
         ask: impl Future<Output = Result<Option<Verdict>, Missed>>,
@@ -44,12 +50,21 @@ impl Era {
         if let Some(verdict) = self.verdict() {
             return Ok(Some(verdict));
         }
-        let _asking = self.asking.lock().await;
+        let before = self.asked.load(Ordering::Acquire);
+        let mut last = self.asking.lock().await;
         if let Some(verdict) = self.verdict() {
             return Ok(Some(verdict));
         }
-        let verdict = ask.await?;
-        *self.known() = verdict.map(|verdict| (verdict, Instant::now()));
+        if let Some(missed) = last.as_ref().filter(|_| self.asked.load(Ordering::Acquire) != before) {
+            return Err(missed.clone());
+        }
+        let begun = Instant::now();
+        let told = ask.await;
+        self.asked.fetch_add(1, Ordering::Release);
+        *last = told.as_ref().err().cloned();
+        let verdict = told?;
+        let is_certain = verdict == Some(Verdict::Stateless) || begun.elapsed() < SLOW;
+        *self.known() = verdict.filter(|_| is_certain).map(|verdict| (verdict, begun));
         Ok(verdict)
     }
 
@@ -85,7 +100,7 @@ pub(super) fn question(request: &Incoming) -> Incoming {
 }
 
 /// What a result of `server/discover` shows. Servers with sessions may answer anything to what they do not know.
-pub(super) fn of_result(result: &Bytes) -> Verdict {
+pub(super) fn of_result(result: &[u8]) -> Verdict {
     #[derive(Deserialize)]
     struct Discovered {
         #[serde(rename = "supportedVersions")]
@@ -118,7 +133,7 @@ mod tests {
             (r#"{"supportedVersions":"2026-07-28"}"#, Verdict::Sessions),
             ("{}", Verdict::Sessions),
         ] {
-            assert_eq!(of_result(&Bytes::from_static(result.as_bytes())), expect, "{result}");
+            assert_eq!(of_result(result.as_bytes()), expect, "{result}");
         }
         for (code, expect) in
             [(-32020, Verdict::Stateless), (-32022, Verdict::Stateless), (-32601, Verdict::Sessions)]
@@ -140,5 +155,39 @@ mod tests {
         assert_eq!(ask(Verdict::Sessions).await, Some(Verdict::Stateless), "it stays as it is");
         era.forget();
         assert_eq!(ask(Verdict::Sessions).await, Some(Verdict::Sessions));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_slow_is_asked_again_at_once() {
+        let era = Era::default();
+        let ask = async |verdict, time| {
+            let told = async {
+                tokio::time::sleep(time).await;
+                Ok(Some(verdict))
+            };
+            era.settle(told).await.unwrap()
+        };
+        assert_eq!(ask(Verdict::Sessions, SLOW * 2).await, Some(Verdict::Sessions));
+        assert_eq!(ask(Verdict::Stateless, SLOW * 2).await, Some(Verdict::Stateless));
+        assert_eq!(ask(Verdict::Sessions, Duration::ZERO).await, Some(Verdict::Stateless));
+    }
+
+    /// Nobody waits for a server that is away once for each who waits before.
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_is_everybodys_who_waits() {
+        let era = Era::default();
+        let away = || Missed::Away("it is away".to_owned());
+        let ask = async || {
+            let told = async {
+                tokio::time::sleep(Duration::from_secs(30)).await;
+                Err(away())
+            };
+            era.settle(told).await
+        };
+        let begun = Instant::now();
+        assert_eq!(tokio::join!(ask(), ask(), ask()), (Err(away()), Err(away()), Err(away())));
+        assert_eq!(begun.elapsed(), Duration::from_secs(30));
+        assert_eq!(ask().await, Err(away()));
+        assert_eq!(begun.elapsed(), Duration::from_secs(60), "whoever comes later asks anew");
     }
 }

@@ -15,14 +15,13 @@ use steadfast_wire::rpc::ErrorObject;
 use steadfast_wire::sse::Kind;
 use steadfast_wire::{Message, MessageKind, RequestId, listen};
 
-use super::era::{self, Verdict};
 use super::errors::{self, Refused};
 use super::outgoing::Outgoing;
 use crate::config::{Config, Credential, Server};
 use crate::replicas::is_away;
 use crate::stdio::splice;
 
-const TOO_LONG: &str = "the server took too long to answer";
+pub(super) const TOO_LONG: &str = "the server took too long to answer";
 
 /// Why a server has not answered a request.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,10 +54,10 @@ impl From<Missed> for Answer {
 /// Passes requests on.
 pub struct Forwarder {
     /// Sent with every request.
-    headers: HeaderMap,
-    credential: Credential,
-    limits: Limits,
-    timeouts: Timeouts,
+    pub(super) headers: HeaderMap,
+    pub(super) credential: Credential,
+    pub(super) limits: Limits,
+    pub(super) timeouts: Timeouts,
     ids: AtomicI64,
 }
 
@@ -73,6 +72,10 @@ impl Forwarder {
         Self { headers, credential, limits, timeouts, ids: AtomicI64::new(1) }
     }
 
+    pub(super) fn next_id(&self) -> i64 {
+        self.ids.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// Has the server at this address answer a request: `Ok` is its word, even if that is an error. When the exchange is cancelled, the connection is closed at once; a
     /// subscription then ends in good order.
     pub async fn forward(
@@ -82,7 +85,7 @@ impl Forwarder {
         exchange: &ExchangeHandle,
         request: &Incoming,
     ) -> Result<Answer, Missed> {
-        let own = self.ids.fetch_add(1, Ordering::Relaxed);
+        let own = self.next_id();
         let outgoing = Outgoing::new(request, own, url, &self.headers, &self.credential);
         let Outgoing { request: outgoing, token } = outgoing;
         let method = request.method.clone();
@@ -104,69 +107,6 @@ impl Forwarder {
             () = exchange.cancelled().cancelled() => Err(Missed::Ended(cancelled(exchange))),
             () = elapsed(limit) => Err(Missed::Ended(Err(errors::broken(&method, TOO_LONG)))),
         }
-    }
-}
-
-impl Forwarder {
-    /// Asks a server whether it has sessions, before it gets this request. `None`: it lets nobody in, or fails, which shows
-    /// nothing; what it says to the request itself counts. Nothing of the request was sent if there is no answer.
-    pub(super) async fn discover(
-        &self,
-        transport: &Arc<dyn Transport>,
-        url: &Uri,
-        request: &Incoming,
-    ) -> Result<Option<Verdict>, Missed> {
-        let own = self.ids.fetch_add(1, Ordering::Relaxed);
-        let outgoing = Outgoing::new(&era::question(request), own, url, &self.headers, &self.credential);
-        let answered = async {
-            match transport.send(outgoing.request).await {
-                Ok(response) => discovered(Received::read(response, &self.limits).await, own).await,
-                Err(SendError::Connect(why) | SendError::Broken(why)) => Err(Missed::Away(why)),
-                Err(SendError::Untrusted(why)) => Err(Missed::Untrusted(why)),
-            }
-        };
-        let answered = tokio::time::timeout(self.timeouts.control, answered).await;
-        answered.unwrap_or_else(|_| Err(Missed::Away(TOO_LONG.to_owned())))
-    }
-}
-
-/// What an answer to `server/discover` shows.
-async fn discovered(received: Result<Received, Error>, own: i64) -> Result<Option<Verdict>, Missed> {
-    let verdict = |bytes: &Bytes| {
-        let message = std::str::from_utf8(bytes).ok().and_then(|text| Message::parse(text).ok())?;
-        if !matches!(&message.kind, MessageKind::Response(id) if id.as_ref().is_none_or(|id| *id == RequestId::Number(own))) {
-            return None;
-        }
-        let result = splice::find(message.text, &["result"]).map(|part| bytes.slice_ref(message.text[part].as_bytes()));
-        Some(match (error_in(&message), result) {
-            (Some(error), _) => era::of_code(error.code),
-            (None, Some(result)) => era::of_result(&result),
-            (None, None) => Verdict::Sessions,
-        })
-    };
-    match received {
-        Ok(Received::Whole(body)) => Ok(Some(verdict(&body).unwrap_or(Verdict::Sessions))),
-        Ok(Received::Stream(mut stream)) => {
-            while let Ok(event) = stream.next().await {
-                if let Some(verdict) = verdict(&event.data) {
-                    stream.let_go();
-                    return Ok(Some(verdict));
-                }
-            }
-            Ok(Some(Verdict::Sessions))
-        }
-        Ok(Received::Refusal { status, body, .. }) => match status.as_u16() {
-            503 => {
-                let message = std::str::from_utf8(&body).ok().and_then(|text| Message::parse(text).ok());
-                let error = message.as_ref().and_then(error_in);
-                Err(Missed::Refused(error.unwrap_or_else(|| crate::errors::refused(503, &body))))
-            }
-            status if is_away(status) => Err(Missed::Away(format!("it is away, with status {status}"))),
-            401 | 403 | 407 | 408 | 429 | 500.. => Ok(None),
-            _ => Ok(Some(verdict(&body).unwrap_or(Verdict::Sessions))),
-        },
-        Err(Error::BadAnswer(_)) => Ok(Some(Verdict::Sessions)),
-        Err(error) => Err(Missed::Away(error.to_string())),
     }
 }
 
@@ -340,7 +280,6 @@ impl Run<'_> {
         let is_ours = text[part.clone()] == self.own.to_string();
         is_ours.then(|| splice::replace(text, &[(part, &self.exchange.id().to_string())]))
     }
-
 }
 
 /// What a client is told that has cancelled its request. A subscription has come to its end.
@@ -361,7 +300,7 @@ enum Taken<'a> {
     Bad(String),
 }
 
-fn error_in(message: &Message<'_>) -> Option<ErrorObject> {
+pub(super) fn error_in(message: &Message<'_>) -> Option<ErrorObject> {
     let part = splice::find(message.text, &["error"])?;
     ErrorObject::parse(message.text[part].as_bytes())
 }
