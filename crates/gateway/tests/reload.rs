@@ -132,6 +132,45 @@ fn the_servers_own_stream_goes_over_at_once() {
     assert_eq!((count(&server.log(), "GET"), count(&server.log(), "CLOSED")), (2, 1));
 }
 
+/// Servers that lose track of several calls get one at a time, whatever becomes of the configuration meanwhile. A call that runs
+/// counts, wherever it began.
+#[test]
+fn a_change_does_not_make_two_calls_of_one() {
+    for before in ["concurrency = 1", "", "concurrency = 2"] {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let server = runtime.block_on(scripted::Server::with_sessions(|request| {
+            let go = |log: &[scripted::Request]| log.iter().any(|request| request.verb == "PROD");
+            let result = json!({"content": []});
+            match request.verb.as_str() {
+                "POST" if request.calls("slow") => {
+                    Some(scripted::Reply::stream().until(go).answer(request, &result))
+                }
+                "POST" if request.calls("quick") => Some(scripted::Reply::result(request, &result)),
+                _ => None,
+            }
+        }));
+        let upstream = |more: &str| endpoints(&[("/a", &format!("upstream = \"{}\"\n{more}", server.url()))]);
+        let scene = Scene::start(&upstream(before));
+        let a = scene.server.at("/a");
+        let session = a.open_session();
+        let call = |id: u64, name: &str| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": name}});
+        let slow = a.post(Some(&session), &call(1, "slow"));
+        runtime.block_on(server.until("the call", |log| log.iter().any(|one| one.calls("slow"))));
+        scene.change(&upstream("concurrency = 1\nwaiting = 7"));
+        let quick = a.post(Some(&session), &call(2, "quick"));
+        let has_come = || server.count(|request| request.calls("quick")) > 0;
+        let waits =
+            || get(scene.server.admin(), "/metrics").contains("steadfast_waiting_calls{endpoint=\"/a\"} 1");
+        eventually("the second call is somewhere", || has_come() || waits());
+        assert!(!has_come(), "{before}: two calls at a time");
+        server.prod();
+        for (name, reply) in [("slow", slow), ("quick", quick)] {
+            let told = messages(&reply.read_to_end());
+            assert_eq!(told.last().unwrap()["result"], json!({"content": []}), "{before}: {name}: {told:?}");
+        }
+    }
+}
+
 #[test]
 fn an_endpoint_that_is_taken_out_finishes_its_calls() {
     let both = endpoints(&[("/a", "demo = true"), ("/b", "demo = true")]);

@@ -12,8 +12,10 @@ use crate::errors;
 use crate::link::Link;
 use crate::messages;
 use crate::record::{MAX_SUBSCRIPTIONS, Record};
+use crate::replicas::is_away;
 use crate::seat::Seat;
 use crate::tools::only_looks;
+use crate::turns::Turn;
 use crate::upstream::Shared;
 
 /// How often a call is sent before its client is told that the server comes and goes.
@@ -51,8 +53,7 @@ pub(crate) async fn call(
         Answer::Error(error) => return Err(errors::of_server(&error)),
     };
     let lane = turn.lane;
-    drop(turn);
-    learn_the_tools(link, lane, call, &request);
+    learn_the_tools(link, turn, call, &request);
     note(link, lane, call, &request, &answer).await;
     Ok(answer)
 }
@@ -71,15 +72,24 @@ async fn attempt_until_known(
     let mut attempts = 0;
     loop {
         let error = match attempt(link, &seat, call, request).await {
-            Ok(answer) => return Ok(answer),
+            Ok(answer) => {
+                seat.note(false);
+                return Ok(answer);
+            }
             Err(error) => error,
         };
+        if let Error::Refused { status, .. } = &error {
+            seat.note(is_away(*status));
+        }
         attempts += 1;
         let unknown = error.effect() == Effect::Unknown;
         let is_last = attempts == MAX_ATTEMPTS || unknown && risked || call.cancelled().is_cancelled();
         let known = link.shared.is_safe(request.method, request.params);
         let may_fare_better = is_about_the_server(&error) || has_moved(link, lane, &seat, &error);
         if is_last || !may_fare_better || unknown && known == Some(false) {
+            if shows_absence(&error) {
+                link.heal_soon(lane, &seat, &error);
+            }
             return Err(errors::of_client(&error, risked));
         }
         // The server has to be there for another attempt, and to say whether there may be one.
@@ -119,7 +129,16 @@ async fn healed(
 fn is_about_the_server(error: &Error) -> bool {
     match error {
         Error::Connect(_) | Error::Broken(_) | Error::OutcomeUnknown { .. } => true,
-        Error::Refused { status, .. } => matches!(status, 502..=504),
+        Error::Refused { status, .. } => is_away(*status),
+        _ => false,
+    }
+}
+
+/// Whether a server that can be connected to may not be there all the same. The next call would not find out either.
+fn shows_absence(error: &Error) -> bool {
+    match error {
+        Error::Refused { status, .. } => is_away(*status),
+        Error::Timeout(_) => true,
         _ => false,
     }
 }
@@ -166,8 +185,9 @@ async fn page_by_page(shared: &Shared, seat: &Seat, is_enough: impl Fn() -> bool
 }
 
 /// If another process may have to make calls again that this one leaves behind, it has to be known beforehand which of them may
-/// be, and not every client asks for the list.
-fn learn_the_tools(link: &Link, lane: usize, call: &CallHandle, request: &Request<'_>) {
+/// be, and not every client asks for the list. The server is asked in the turn of the call, which ends with it: a server that
+/// takes one call at a time takes no list beside it.
+fn learn_the_tools(link: &Link, turn: Turn, call: &CallHandle, request: &Request<'_>) {
     let shared = &link.shared;
     if request.method != "tools/call"
         || shared.is_safe(request.method, request.params).is_some()
@@ -176,14 +196,14 @@ fn learn_the_tools(link: &Link, lane: usize, call: &CallHandle, request: &Reques
     {
         return;
     }
-    if let Some(seat) = link.lanes[lane].seat() {
-        let shared = Arc::clone(shared);
-        tokio::spawn(async move {
-            if !ask_for_tools(&shared, &seat, || false).await {
-                shared.tools.was_not_told();
-            }
-        });
-    }
+    let Some(seat) = link.lanes[turn.lane].seat() else { return shared.tools.was_not_told() };
+    let shared = Arc::clone(shared);
+    tokio::spawn(async move {
+        if !ask_for_tools(&shared, &seat, || false).await {
+            shared.tools.was_not_told();
+        }
+        drop(turn);
+    });
 }
 
 async fn attempt(

@@ -90,6 +90,7 @@ impl Link {
             if here.is_some() {
                 let (session, to) = (self.short(), &place.name);
                 tracing::info!(session, to, "a session was moved by another process");
+                self.shared.tools.forget();
                 self.stop_listening();
             }
             match self.resume(no, place, open) {

@@ -12,6 +12,7 @@ use crate::converge::Whom;
 use crate::lease::Held;
 use crate::link::{Lane, Link};
 use crate::record::Record;
+use crate::replicas::is_away;
 use crate::seat::Seat;
 use crate::seats::{Seated, Seats};
 
@@ -146,9 +147,7 @@ impl Link {
                 }
                 Err(error) => return Err(error),
             };
-            if !matches!(error, Error::Refused { .. }) {
-                replica.iter().for_each(|replica| replica.failed());
-            }
+            replica.iter().for_each(|replica| replica.failed());
             if missed.as_ref().is_none_or(|before| !is_passing(before) || is_passing(&error)) {
                 missed = Some(error);
             }
@@ -169,14 +168,16 @@ impl Link {
         }
         let seated = lost.seated();
         let mut pauses = Pauses::until(end);
-        // A process that is being killed may accept connections for a moment.
+        // A proxy may answer a trial in the server's place; it does not answer calls.
+        let mut is_hopeless = lost.is_refused_again() && self.shared.servers.has_other(&replica.name);
+        // A process that is being killed may answer for a moment.
         tokio::time::sleep(FIRST_PAUSE).await;
         loop {
             if self.was_moved(lane, seated.as_ref()).await {
                 return Ok(());
             }
             // It may have been a moment's weakness, and whoever moves leaves behind what the server remembers.
-            if replica.answers().await {
+            if !std::mem::take(&mut is_hopeless) && replica.answers().await {
                 replica.succeeded();
                 return Ok(());
             }
@@ -192,6 +193,22 @@ impl Link {
                 return Err(error.clone());
             }
         }
+    }
+
+    /// The same for those who come next: whoever met the server has its error already, and does not wait.
+    pub(crate) fn heal_soon(self: &Arc<Self>, lane: usize, lost: &Arc<Seat>, error: &Error) {
+        let has_other =
+            lost.place.replica().is_some_and(|replica| self.shared.servers.has_other(&replica.name));
+        let is_seen_to = self.lanes[lane].settling.try_lock().is_err();
+        if !has_other || is_seen_to {
+            return;
+        }
+        let (link, lost, error) = (Arc::clone(self), Arc::clone(lost), error.clone());
+        tokio::spawn(async move {
+            if let Err(error) = link.heal(lane, &lost, &error).await {
+                tracing::debug!(session = link.short(), %error, "a session stays where its server is away");
+            }
+        });
     }
 
     /// The server has forgotten a session. It may be that nobody wants it any more, or that another process has seen to it.
@@ -313,6 +330,10 @@ impl Link {
     ) -> Result<Vec<Repeat>, Second> {
         let Some(session) = self.session() else { return Ok(Vec::new()) };
         let Written { seats, is_new } = self.write_down(&session, lane, lost, place, open).await?;
+        if !is_new {
+            // It may be another version by now, and nothing is done twice on the word of the one before.
+            self.shared.tools.forget();
+        }
         if !self.shared.servers.are_programs() {
             // Whoever opens a session hears what comes in it, and in those of the other lanes.
             self.seize(&session).await;
@@ -417,7 +438,7 @@ struct Second {
 fn is_passing(error: &Error) -> bool {
     match error {
         Error::Connect(_) | Error::Broken(_) | Error::Timeout(_) | Error::OutcomeUnknown { .. } => true,
-        Error::Refused { status, .. } => matches!(status, 502..=504),
+        Error::Refused { status, .. } => is_away(*status),
         _ => false,
     }
 }

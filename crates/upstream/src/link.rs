@@ -98,6 +98,16 @@ impl Lane {
 impl Link {
     /// A link that leads nowhere yet.
     pub(crate) fn new(shared: &Arc<Shared>, links: &Arc<Links>, facts: Arc<Facts>) -> Arc<Self> {
+        Self::with(shared, links, facts, Turns::new(&shared.config.calls))
+    }
+
+    /// The same for a session some of whose calls may be at the server already.
+    pub(crate) fn with(
+        shared: &Arc<Shared>,
+        links: &Arc<Links>,
+        facts: Arc<Facts>,
+        turns: Turns,
+    ) -> Arc<Self> {
         let config = client_config(shared, &facts);
         let lanes = (0..shared.config.calls.spread.get()).map(|_| Lane::default()).collect();
         Arc::new_cyclic(|me| Self {
@@ -107,7 +117,7 @@ impl Link {
             config,
             credential: RwLock::default(),
             session: watch::Sender::new(None),
-            turns: Turns::new(&shared.config.calls),
+            turns,
             lanes,
             seats: AtomicU64::new(0),
             lease: Lease::default(),
@@ -182,7 +192,7 @@ impl Link {
         let owner = self.owner(lane, &place);
         let no = owner.seat;
         let client = Client::connect_over(Arc::clone(&place.transport), config, owner).await?;
-        Ok(Seat { no, place, client })
+        Ok(Seat::new(no, place, client))
     }
 
     /// Goes on with a session that was opened before. Nothing is sent.
@@ -196,7 +206,7 @@ impl Link {
         let owner = self.owner(lane, &place);
         let no = owner.seat;
         let client = Client::resume_over(Arc::clone(&place.transport), &config, session, owner)?;
-        Ok(Seat { no, place, client })
+        Ok(Seat::new(no, place, client))
     }
 
     /// Whether the server's own stream is held. Once another upstream has the session, it is that one's.

@@ -1,11 +1,12 @@
 //! The sessions that this process has something to do with.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use steadfast_engine::SessionId;
 
 use crate::link::Link;
+use crate::turns::Places;
 
 /// Sessions that are remembered after their end. It may be told more than once, soon after each other.
 const MAX_ENDED: usize = 1024;
@@ -18,6 +19,8 @@ struct Inner {
     open: HashMap<SessionId, Arc<Link>>,
     /// Those whose link was removed last, the newest at the end.
     ended: VecDeque<SessionId>,
+    /// What sessions without a link have of the configuration before: whose turn it is there.
+    inherited: HashMap<SessionId, Weak<Places>>,
 }
 
 /// What was known of a session that is to be forgotten.
@@ -38,8 +41,29 @@ impl Links {
         self.lock().open.get(session).cloned()
     }
 
-    pub(crate) fn find_or_add(&self, session: SessionId, make: impl FnOnce() -> Arc<Link>) -> Arc<Link> {
-        Arc::clone(self.lock().open.entry(session).or_insert_with(make))
+    /// `make` is given the places that calls of the session have already, if there are any.
+    pub(crate) fn find_or_add(
+        &self,
+        session: SessionId,
+        make: impl FnOnce(Option<Arc<Places>>) -> Arc<Link>,
+    ) -> Arc<Link> {
+        let Inner { open, inherited, .. } = &mut *self.lock();
+        let make = || make(inherited.remove(&session).and_then(|places| places.upgrade()));
+        Arc::clone(open.entry(session).or_insert_with(make))
+    }
+
+    /// Whose turn it is in each session, for the links of the next configuration. `goes_on`: its calls stay where they are.
+    pub(crate) fn leave(&self, goes_on: impl Fn(&Link) -> bool) -> HashMap<SessionId, Weak<Places>> {
+        let mut inner = self.lock();
+        let mut left = std::mem::take(&mut inner.inherited);
+        left.retain(|_, places| places.strong_count() > 0);
+        let open = inner.open.iter().filter(|(_, link)| goes_on(link));
+        left.extend(open.map(|(session, link)| (*session, link.turns.places())));
+        left
+    }
+
+    pub(crate) fn inherit(&self, left: HashMap<SessionId, Weak<Places>>) {
+        self.lock().inherited = left;
     }
 
     pub(crate) fn remove(&self, session: &SessionId) -> Removed {

@@ -6,11 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
-use http::Uri;
+use bytes::Bytes;
+use http::header::{CONNECTION, HeaderValue};
+use http::{Method, Request, Uri};
 use steadfast_client::transport::{Anchor, Http, Tls, Transport};
 use steadfast_client::{Limits, Timeouts};
-use tokio::net::TcpStream;
 
+use crate::stateless::Era;
 use crate::upstream::StartError;
 
 /// How often names are looked up again.
@@ -19,6 +21,10 @@ const LOOK_UP: Duration = Duration::from_secs(30);
 /// How soon, and at last how seldom, a replica that is down is tried.
 const FIRST_TRIAL: Duration = Duration::from_millis(250);
 const LATER_TRIALS: Duration = Duration::from_secs(5);
+
+/// How long a replica may take to answer a trial, if `timeouts.control` does not end sooner. One that is busy with something else
+/// for a while is not taken for dead.
+const TRIAL: Duration = Duration::from_secs(5);
 
 /// Addresses that one name may stand for.
 const MAX_ADDRESSES: usize = 64;
@@ -33,6 +39,11 @@ pub(crate) struct Replica {
     /// Holds it to where it was found while its name stands for several. One alone is wherever its name says.
     anchor: Anchor,
     pub(crate) transport: Arc<dyn Transport>,
+    /// For trials: its connections are all new ones. One that was opened before may work where no other can be had.
+    trials: Arc<dyn Transport>,
+    /// How long a trial may take.
+    trial: Duration,
+    pub(crate) era: Arc<Era>,
     sessions: AtomicUsize,
     is_down: AtomicBool,
 }
@@ -50,9 +61,11 @@ impl Replica {
     fn new(url: &Uri, address: Option<SocketAddr>, ways: &Ways) -> Arc<Self> {
         let name = address.map_or_else(|| url.to_string(), |address| format!("{url}#{address}"));
         let anchor = Anchor::default();
-        let transport = ways.to(url, &anchor);
+        let (transport, trials) = (ways.to(url, &anchor), ways.to(url, &anchor));
+        let trial = TRIAL.min(ways.timeouts.control);
         let (sessions, is_down) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Arc::new(Self { name, url: url.clone(), address, anchor, transport, sessions, is_down })
+        let (url, era) = (url.clone(), Arc::default());
+        Arc::new(Self { name, url, address, anchor, transport, trials, trial, era, sessions, is_down })
     }
 
     pub(crate) fn is_up(&self) -> bool {
@@ -61,6 +74,7 @@ impl Replica {
 
     /// Somebody could not reach it. It gets nobody new until a trial succeeds.
     pub(crate) fn failed(self: &Arc<Self>) {
+        self.era.forget();
         if !self.is_down.swap(true, Ordering::Relaxed) {
             tracing::warn!(replica = self.name, "a replica cannot be reached; it is tried until it can");
             tokio::spawn(try_until_up(Arc::downgrade(self)));
@@ -73,17 +87,12 @@ impl Replica {
         }
     }
 
-    /// Whether it accepts connections.
+    /// Whether there is somebody who answers. A process that is stopped has its connections accepted by its machine, and one
+    /// that is gone by the proxy before it, so nothing less than an answer counts.
     pub(crate) async fn answers(&self) -> bool {
-        let host = self.url.host().unwrap_or_default().trim_matches(['[', ']']);
-        let port = port(&self.url);
-        let connect = async {
-            match self.anchor.address() {
-                Some(address) => TcpStream::connect(address).await,
-                None => TcpStream::connect((host, port)).await,
-            }
-        };
-        matches!(tokio::time::timeout(LATER_TRIALS, connect).await, Ok(Ok(_)))
+        let answer = tokio::time::timeout(self.trial, self.trials.send(trial(&self.url))).await;
+        // Its connection is closed with the answer, which nobody reads.
+        matches!(answer, Ok(Ok(answer)) if !is_away(answer.status().as_u16()))
     }
 
     /// One session more, until the guard is dropped.
@@ -112,7 +121,23 @@ impl Drop for Taken {
     }
 }
 
-/// The half-open state: sessions wait elsewhere while one connection at a time finds out.
+/// Whether a status says that the server is not there, or not now: mostly in the words of whoever stands before it.
+pub(crate) fn is_away(status: u16) -> bool {
+    matches!(status, 502..=504)
+}
+
+/// A question that changes nothing: OPTIONS is safe by its definition, and MCP gives it no meaning. A GET might open a stream or,
+/// in 2024-11-05, a session, and each POST is a message. Most servers refuse it (404, 405, 401), which is an answer. Nobody's
+/// credentials are shown for it.
+fn trial(url: &Uri) -> Request<Bytes> {
+    let mut request = Request::new(Bytes::new());
+    *request.method_mut() = Method::OPTIONS;
+    *request.uri_mut() = url.clone();
+    request.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    request
+}
+
+/// The half-open state: sessions wait elsewhere while one request at a time finds out.
 async fn try_until_up(replica: Weak<Replica>) {
     let mut pause = FIRST_TRIAL;
     loop {

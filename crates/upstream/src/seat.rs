@@ -1,5 +1,6 @@
 //! Where a session sits at the server: which replica, and the client that speaks to it there.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use http::Uri;
@@ -7,6 +8,7 @@ use steadfast_client::Client;
 use steadfast_client::transport::Transport;
 
 use crate::replicas::{Replica, Replicas, Taken};
+use crate::stateless::Era;
 use crate::stdio::{Child, Programs};
 
 /// What the place of a program is called: there is one.
@@ -17,17 +19,20 @@ pub(crate) struct Place {
     pub(crate) name: String,
     pub(crate) url: Uri,
     pub(crate) transport: Arc<dyn Transport>,
+    /// For requests without a session.
+    pub(crate) era: Arc<Era>,
     /// The session's share in the load of its replica.
     taken: Option<Taken>,
 }
 
 impl Place {
-    fn program(child: Arc<Child>) -> Self {
+    fn program(child: Arc<Child>, era: &Arc<Era>) -> Self {
         Self {
             name: PROGRAM.to_owned(),
             // Nobody resolves it: the transport knows its program.
             url: Uri::from_static("http://stdio/mcp"),
             transport: child,
+            era: Arc::clone(era),
             taken: None,
         }
     }
@@ -37,6 +42,7 @@ impl Place {
             name: replica.name.clone(),
             url: replica.url.clone(),
             transport: Arc::clone(&replica.transport),
+            era: Arc::clone(&replica.era),
             taken: Some(replica.take()),
         }
     }
@@ -52,6 +58,27 @@ pub(crate) struct Seat {
     pub(crate) no: u64,
     pub(crate) place: Place,
     pub(crate) client: Client,
+    refusals: AtomicU32,
+}
+
+impl Seat {
+    pub(crate) fn new(no: u64, place: Place, client: Client) -> Self {
+        Self { no, place, client, refusals: AtomicU32::new(0) }
+    }
+
+    /// A call was answered, or not because the server is away by the word of whoever stands before it.
+    pub(crate) fn note(&self, is_away: bool) {
+        if is_away {
+            self.refusals.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.refusals.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether one call after the other finds the server away.
+    pub(crate) fn is_refused_again(&self) -> bool {
+        self.refusals.load(Ordering::Relaxed) > 1
+    }
 }
 
 /// Every process of the server.
@@ -62,27 +89,30 @@ pub(crate) enum Servers {
         programs: Programs,
         /// The process that serves requests without a session.
         stateless: OnceLock<Arc<Child>>,
+        era: Arc<Era>,
     },
 }
 
 impl Servers {
     pub(crate) fn stdio(programs: Programs) -> Self {
-        Self::Stdio { programs, stateless: OnceLock::new() }
+        Self::Stdio { programs, stateless: OnceLock::new(), era: Arc::default() }
     }
 
     /// The best place that was not tried. The session is named for the log.
     pub(crate) fn next(&self, session: &str, tried: &[String]) -> Option<Place> {
         match self {
             Self::Http(replicas) => replicas.next(tried).map(|replica| Place::at(&replica)),
-            Self::Stdio { programs, .. } => tried.is_empty().then(|| Place::program(programs.child(session))),
+            Self::Stdio { programs, era, .. } => {
+                tried.is_empty().then(|| Place::program(programs.child(session), era))
+            }
         }
     }
 
     pub(crate) fn find(&self, session: &str, name: &str) -> Option<Place> {
         match self {
             Self::Http(replicas) => replicas.find(name).map(|replica| Place::at(&replica)),
-            Self::Stdio { programs, .. } => {
-                (name == PROGRAM).then(|| Place::program(programs.child(session)))
+            Self::Stdio { programs, era, .. } => {
+                (name == PROGRAM).then(|| Place::program(programs.child(session), era))
             }
         }
     }
@@ -92,9 +122,9 @@ impl Servers {
         match self {
             Self::Http(replicas) => replicas.next(tried).map(|replica| Place::at(&replica)),
             Self::Stdio { .. } if !tried.is_empty() => None,
-            Self::Stdio { programs, stateless } => {
+            Self::Stdio { programs, stateless, era } => {
                 let child = stateless.get_or_init(|| programs.child("stateless"));
-                Some(Place::program(Arc::clone(child)))
+                Some(Place::program(Arc::clone(child), era))
             }
         }
     }

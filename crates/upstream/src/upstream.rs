@@ -20,7 +20,7 @@ use crate::converge::Whom;
 use crate::errors::of_opening;
 use crate::farewell::{self, Farewells};
 use crate::lease::Held;
-use crate::link::Link;
+use crate::link::{Lane, Link};
 use crate::links::{Links, Removed};
 use crate::replicas::{ReplicaStatus, Replicas, Ways};
 use crate::seat::Servers;
@@ -28,6 +28,7 @@ use crate::seats::Seats;
 use crate::stateless::{self, Forwarder};
 use crate::stdio::Programs;
 use crate::tools::Tools;
+use crate::turns::Turns;
 
 /// A server somewhere else, as the engine sees it.
 #[derive(Debug)]
@@ -177,7 +178,7 @@ impl Upstream {
     }
 
     /// Takes the place of another. Calls that run there go on, and that is all that it does from now on: what the servers send
-    /// by themselves is heard here.
+    /// by themselves is heard here. Said before anybody calls this one: those calls count when it is decided whose turn it is.
     pub fn succeed(self: &Arc<Self>, before: &Self) {
         before.shared.retired.store(true, Ordering::Release);
         // Whoever counts does not notice.
@@ -188,6 +189,7 @@ impl Upstream {
             // Nobody hears a program that is not running, and it is started when it is needed.
             return;
         }
+        self.links.inherit(before.links.leave(|link| self.goes_on_with(link)));
         let sessions: Vec<_> = links.iter().filter_map(|link| link.session()).collect();
         let upstream = Arc::clone(self);
         tokio::spawn(async move {
@@ -201,11 +203,19 @@ impl Upstream {
         });
     }
 
+    /// Whether a session of another upstream's is at a server of this one.
+    fn goes_on_with(&self, link: &Link) -> bool {
+        let mut seats = link.lanes.iter().filter_map(Lane::seat);
+        seats.any(|seat| self.shared.servers.find(&link.short(), &seat.place.name).is_some())
+    }
+
     /// The link of a session, made if this process had nothing to do with it so far. `request` is the client's newest.
     fn link(&self, session: &SessionHandle, request: Option<&Incoming>) -> Arc<Link> {
         let facts = session.facts();
-        let link = self.links.find_or_add(facts.id, || {
-            let link = Link::new(&self.shared, &self.links, Arc::clone(facts));
+        let link = self.links.find_or_add(facts.id, |places| {
+            let calls = &self.shared.config.calls;
+            let turns = places.map_or_else(|| Turns::new(calls), |places| Turns::succeeding(places, calls));
+            let link = Link::with(&self.shared, &self.links, Arc::clone(facts), turns);
             link.open(session);
             link
         });

@@ -7,6 +7,7 @@ mod scripted {
     mod asks;
     mod credentials;
     mod endings;
+    mod eras;
     mod forgetful;
     mod framing;
     mod front;

@@ -30,10 +30,12 @@ impl Swap {
     pub(crate) fn replace(&self, next: Upstream) {
         let next = Arc::new(next);
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
-        let before = std::mem::replace(&mut *current, Arc::clone(&next));
+        // Nobody calls the new one before it knows of the calls that run.
+        next.succeed(&current);
+        let before = std::mem::replace(&mut *current, next);
         // Its destructor must not run under the lock.
         drop(current);
-        next.succeed(&before);
+        drop(before);
     }
 
     pub(crate) fn current(&self) -> Arc<Upstream> {

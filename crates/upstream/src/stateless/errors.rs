@@ -10,13 +10,13 @@ use steadfast_wire::{Revision, listen};
 use crate::errors;
 use crate::tools::only_looks;
 
-const DISCOVER: &str = "server/discover";
+pub(super) const DISCOVER: &str = "server/discover";
 
 /// Codes that servers with sessions choose for what they take for a request outside of one.
 const SESSION_CODES: [i32; 2] = [-32000, -32001];
 
 /// Whether a request can be sent again without harm, whatever became of it.
-fn is_safe(method: &str) -> bool {
+pub(super) fn is_safe(method: &str) -> bool {
     only_looks(method) || method == listen::METHOD
 }
 

@@ -18,24 +18,35 @@ use steadfast_wire::{Message, MessageKind, RequestId, listen};
 use super::errors::{self, Refused};
 use super::outgoing::Outgoing;
 use crate::config::{Config, Credential, Server};
+use crate::replicas::is_away;
 use crate::stdio::splice;
 
-/// Nothing of a request was sent.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotSent {
-    /// Nobody is there. The network is to blame, or the server.
-    #[error("{0}")]
+pub(super) const TOO_LONG: &str = "the server took too long to answer";
+
+/// Why a server has not answered a request.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Missed {
+    /// Nobody is there, and nothing was sent. The network is to blame, or the server.
     Away(String),
-    /// The server has not proven who it is, and its operator is to blame, or ours. It does not help to wait.
-    #[error("{0}")]
+    /// Nothing was sent: the server has not proven who it is, and its operator is to blame, or ours. It does not help to wait.
     Untrusted(String),
+    /// The server takes no requests now, and has not begun with this one (status 503).
+    Refused(ErrorObject),
+    /// The server was lost before it said anything. It may have begun.
+    Lost(ErrorObject),
+    /// The server was lost while it answered. Its client may have heard a part of that.
+    BrokeOff(ErrorObject),
+    /// Nothing is wrong with the way to the server: its answer cannot be read, it took too long, or nobody waits any more.
+    Ended(Answer),
 }
 
-impl From<NotSent> for ErrorObject {
-    fn from(not_sent: NotSent) -> Self {
-        match not_sent {
-            NotSent::Away(why) => crate::errors::unavailable(&why),
-            NotSent::Untrusted(why) => crate::errors::untrusted(&why),
+impl From<Missed> for Answer {
+    fn from(missed: Missed) -> Self {
+        match missed {
+            Missed::Away(why) => Err(crate::errors::unavailable(&why)),
+            Missed::Untrusted(why) => Err(crate::errors::untrusted(&why)),
+            Missed::Refused(error) | Missed::Lost(error) | Missed::BrokeOff(error) => Err(error),
+            Missed::Ended(answer) => answer,
         }
     }
 }
@@ -43,10 +54,10 @@ impl From<NotSent> for ErrorObject {
 /// Passes requests on.
 pub struct Forwarder {
     /// Sent with every request.
-    headers: HeaderMap,
-    credential: Credential,
-    limits: Limits,
-    timeouts: Timeouts,
+    pub(super) headers: HeaderMap,
+    pub(super) credential: Credential,
+    pub(super) limits: Limits,
+    pub(super) timeouts: Timeouts,
     ids: AtomicI64,
 }
 
@@ -61,7 +72,11 @@ impl Forwarder {
         Self { headers, credential, limits, timeouts, ids: AtomicI64::new(1) }
     }
 
-    /// Has the server at this address answer a request. When the exchange is cancelled, the connection is closed at once; a
+    pub(super) fn next_id(&self) -> i64 {
+        self.ids.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Has the server at this address answer a request: `Ok` is its word, even if that is an error. When the exchange is cancelled, the connection is closed at once; a
     /// subscription then ends in good order.
     pub async fn forward(
         &self,
@@ -69,8 +84,8 @@ impl Forwarder {
         url: &Uri,
         exchange: &ExchangeHandle,
         request: &Incoming,
-    ) -> Result<Answer, NotSent> {
-        let own = self.ids.fetch_add(1, Ordering::Relaxed);
+    ) -> Result<Answer, Missed> {
+        let own = self.next_id();
         let outgoing = Outgoing::new(request, own, url, &self.headers, &self.credential);
         let Outgoing { request: outgoing, token } = outgoing;
         let method = request.method.clone();
@@ -79,18 +94,18 @@ impl Forwarder {
         let limit = (!exchange.is_subscription()).then_some(self.timeouts.call);
         let work = async {
             match tokio::time::timeout(self.timeouts.head, transport.send(outgoing)).await {
-                Ok(Ok(response)) => Ok(run.read(response).await),
-                Ok(Err(SendError::Connect(why))) => Err(NotSent::Away(why)),
-                Ok(Err(SendError::Untrusted(why))) => Err(NotSent::Untrusted(why)),
-                Ok(Err(SendError::Broken(why))) => Ok(Err(errors::broken(&method, &why))),
-                Err(_) => Ok(Err(errors::broken(&method, "the server took too long to answer"))),
+                Ok(Ok(response)) => run.read(response).await,
+                Ok(Err(SendError::Connect(why))) => Err(Missed::Away(why)),
+                Ok(Err(SendError::Untrusted(why))) => Err(Missed::Untrusted(why)),
+                Ok(Err(SendError::Broken(why))) => Err(Missed::Lost(errors::broken(&method, &why))),
+                Err(_) => Err(Missed::Lost(errors::broken(&method, TOO_LONG))),
             }
         };
         tokio::select! {
             biased;
             answer = work => answer,
-            () = exchange.cancelled().cancelled() => Ok(run.cancelled()),
-            () = elapsed(limit) => Ok(Err(errors::broken(&method, "the server took too long to answer"))),
+            () = exchange.cancelled().cancelled() => Err(Missed::Ended(cancelled(exchange))),
+            () = elapsed(limit) => Err(Missed::Ended(Err(errors::broken(&method, TOO_LONG)))),
         }
     }
 }
@@ -115,19 +130,22 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    async fn read(&self, response: http::Response<steadfast_client::transport::Body>) -> Answer {
+    async fn read(
+        &self,
+        response: http::Response<steadfast_client::transport::Body>,
+    ) -> Result<Answer, Missed> {
         match Received::read(response, self.limits).await {
             Ok(Received::Whole(body)) => self.whole(&body),
             Ok(Received::Stream(stream)) => self.follow(stream).await,
             Ok(Received::Refusal { status, body, challenge }) => {
-                Err(self.refused(status.as_u16(), &body, challenge))
+                self.refused(status.as_u16(), &body, challenge)
             }
-            Err(Error::BadAnswer(why)) => Err(errors::bad_answer(self.method, &why)),
-            Err(error) => Err(errors::broken(self.method, &error.to_string())),
+            Err(Error::BadAnswer(why)) => Err(self.bad_answer(&why)),
+            Err(error) => Err(self.broke_off(&error.to_string())),
         }
     }
 
-    fn refused(&self, status: u16, body: &[u8], challenge: Option<String>) -> ErrorObject {
+    fn refused(&self, status: u16, body: &[u8], challenge: Option<String>) -> Result<Answer, Missed> {
         let message = std::str::from_utf8(body).ok().and_then(|text| Message::parse(text).ok());
         let error = message.as_ref().and_then(error_in);
         let is_ours = message.as_ref().and_then(Message::id) == Some(&RequestId::Number(self.own));
@@ -136,36 +154,50 @@ impl Run<'_> {
         if let Some(denial) = denial.filter(|_| self.shows_clients) {
             self.exchange.deny(denial);
         }
-        error
+        match status {
+            503 => Err(Missed::Refused(error)),
+            status if is_away(status) => Err(Missed::Lost(error)),
+            _ => Ok(Err(error)),
+        }
     }
 
-    fn whole(&self, body: &Bytes) -> Answer {
+    fn whole(&self, body: &Bytes) -> Result<Answer, Missed> {
         match self.take(body) {
-            Taken::Answer(answer) => answer,
-            Taken::Other(_) => Err(errors::bad_answer(self.method, "it is no answer to the request")),
-            Taken::Bad(why) => Err(errors::bad_answer(self.method, &why)),
+            Taken::Answer(answer) => Ok(answer),
+            Taken::Other(_) => Err(self.bad_answer("it is no answer to the request")),
+            Taken::Bad(why) => Err(self.bad_answer(&why)),
         }
     }
 
     /// Reads a stream to the answer.
-    async fn follow(&self, mut stream: Stream) -> Answer {
+    async fn follow(&self, mut stream: Stream) -> Result<Answer, Missed> {
         let mut acknowledged = false;
         loop {
             let event = match stream.next().await {
                 Ok(event) if event.kind != Kind::Message || event.data.is_empty() => continue,
                 Ok(event) => event,
-                Err(End::Over(why)) => return Err(errors::broken(self.method, &why.to_string())),
-                Err(End::TooMuch(error)) => return Err(errors::bad_answer(self.method, &error.to_string())),
+                Err(End::Over(why)) => return Err(self.broke_off(&why.to_string())),
+                Err(End::TooMuch(error)) => return Err(self.bad_answer(&error.to_string())),
             };
             match self.take(&event.data) {
                 Taken::Answer(answer) => {
                     stream.let_go();
-                    return answer;
+                    return Ok(answer);
                 }
-                Taken::Other(message) => self.pass_on(&message, &mut acknowledged)?,
-                Taken::Bad(why) => return Err(errors::bad_answer(self.method, &why)),
+                Taken::Other(message) => {
+                    self.pass_on(&message, &mut acknowledged).map_err(|error| Missed::Ended(Err(error)))?;
+                }
+                Taken::Bad(why) => return Err(self.bad_answer(&why)),
             }
         }
+    }
+
+    fn bad_answer(&self, why: &str) -> Missed {
+        Missed::Ended(Err(errors::bad_answer(self.method, why)))
+    }
+
+    fn broke_off(&self, why: &str) -> Missed {
+        Missed::BrokeOff(errors::broken(self.method, why))
     }
 
     fn take<'b>(&self, bytes: &'b Bytes) -> Taken<'b> {
@@ -248,14 +280,15 @@ impl Run<'_> {
         let is_ours = text[part.clone()] == self.own.to_string();
         is_ours.then(|| splice::replace(text, &[(part, &self.exchange.id().to_string())]))
     }
+}
 
-    fn cancelled(&self) -> Answer {
-        if !self.exchange.is_subscription() {
-            return Err(crate::errors::cancelled(true));
-        }
-        let id = self.exchange.id();
-        Ok(format!(r#"{{"resultType":"complete","_meta":{{"{META_SUBSCRIPTION_ID}":{id}}}}}"#).into())
+/// What a client is told that has cancelled its request. A subscription has come to its end.
+pub(super) fn cancelled(exchange: &ExchangeHandle) -> Answer {
+    if !exchange.is_subscription() {
+        return Err(crate::errors::cancelled(true));
     }
+    let id = exchange.id();
+    Ok(format!(r#"{{"resultType":"complete","_meta":{{"{META_SUBSCRIPTION_ID}":{id}}}}}"#).into())
 }
 
 /// What a message of the server is.
@@ -267,7 +300,7 @@ enum Taken<'a> {
     Bad(String),
 }
 
-fn error_in(message: &Message<'_>) -> Option<ErrorObject> {
+pub(super) fn error_in(message: &Message<'_>) -> Option<ErrorObject> {
     let part = splice::find(message.text, &["error"])?;
     ErrorObject::parse(message.text[part].as_bytes())
 }

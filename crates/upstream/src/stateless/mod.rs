@@ -4,10 +4,13 @@
 //! parameters and of the result is as it came. The client's connection is the request's life: when it goes, the
 //! connection to the server is closed, and that is how the server learns of it.
 
+mod discover;
+mod era;
 mod errors;
 mod forward;
 mod outgoing;
 mod serve;
 
-pub use forward::{Forwarder, NotSent};
+pub(crate) use era::Era;
+pub use forward::{Forwarder, Missed};
 pub(crate) use serve::serve;

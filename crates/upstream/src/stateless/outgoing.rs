@@ -4,8 +4,8 @@ use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 use steadfast_engine::Incoming;
-use steadfast_wire::headers;
 use steadfast_wire::rpc::json_string;
+use steadfast_wire::{headers, mirrored};
 
 use crate::config::Credential;
 use crate::stdio::splice;
@@ -38,7 +38,7 @@ impl Outgoing {
         let mut request = Request::new(Bytes::from(body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = url.clone();
-        *request.headers_mut() = heads(&incoming.http.headers, fixed, credential);
+        *request.headers_mut() = heads(&incoming.method, &incoming.http.headers, fixed, credential);
         Self { request, token }
     }
 }
@@ -56,13 +56,16 @@ fn params(params: Option<&Bytes>, own_id: i64) -> (Option<Bytes>, Option<String>
     }
 }
 
-/// What mirrors the body goes on as it came: it was compared with the body when it came. Nothing else of the client's goes
-/// on, but for its credential if the operator says so.
-fn heads(client: &HeaderMap, fixed: &HeaderMap, credential: &Credential) -> HeaderMap {
+/// What mirrors the body goes on as it came. The version, the method and the name were compared with the body then; a name of a
+/// method that has none was not, and stays here. `Mcp-Param-*` was not either: only the tool's schema says which arguments they
+/// repeat, and whoever has that, the server, compares them. Nothing else of the client's goes on, but for its credential if the
+/// operator says so.
+fn heads(method: &str, client: &HeaderMap, fixed: &HeaderMap, credential: &Credential) -> HeaderMap {
     let mut heads = fixed.clone();
-    let is_mirror = |name: &str| {
-        matches!(name, headers::PROTOCOL_VERSION | headers::METHOD | headers::NAME)
-            || name.starts_with(headers::PARAM_PREFIX)
+    let is_mirror = |name: &str| match name {
+        headers::PROTOCOL_VERSION | headers::METHOD => true,
+        headers::NAME => mirrored::name_member(method).is_some(),
+        other => other.starts_with(headers::PARAM_PREFIX),
     };
     for name in client.keys().filter(|name| is_mirror(name.as_str())) {
         heads.remove(name);
@@ -141,6 +144,18 @@ mod tests {
         check(&Credential::None, None);
         check(&Credential::Forwarded, Some("Bearer theirs"));
         check(&Credential::Own(HeaderValue::from_static("Bearer ours")), Some("Bearer ours"));
+    }
+
+    /// Nobody has compared it with anything.
+    #[test]
+    fn the_name_of_a_method_that_has_none_stays_here() {
+        let url = Uri::from_static("http://server/mcp");
+        for (method, expect) in [("tools/list", None), ("prompts/get", Some("=?base64?w6k=?="))] {
+            let incoming = Incoming { method: method.to_owned(), ..incoming(None) };
+            let outgoing = Outgoing::new(&incoming, 7, &url, &HeaderMap::new(), &Credential::None);
+            let name = outgoing.request.headers().get("mcp-name").map(|name| name.to_str().unwrap());
+            assert_eq!(name, expect, "{method}");
+        }
     }
 
     #[test]

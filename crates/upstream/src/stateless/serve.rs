@@ -1,11 +1,15 @@
-//! Finding somebody who answers: a request that was not sent may go to any replica.
+//! Finding somebody who answers: a request with which nobody has begun may go to any replica, and so may one that does no harm
+//! twice.
 
 use steadfast_engine::{Answer, ExchangeHandle, Incoming};
 use tokio::time::Instant;
 
-use super::forward::NotSent;
+use super::era::Verdict;
+use super::errors::{DISCOVER, has_sessions, is_safe};
+use super::forward::{Missed, cancelled};
 use crate::errors;
 use crate::healing::Pauses;
+use crate::seat::Place;
 use crate::upstream::Shared;
 
 /// Has some replica answer, the best first, and waits for one if none can be reached.
@@ -14,36 +18,77 @@ pub(crate) async fn serve(shared: &Shared, exchange: &ExchangeHandle, request: &
     loop {
         let missed = match try_each(shared, exchange, request).await {
             Ok(answer) => return answer,
-            Err(missed @ NotSent::Untrusted(_)) => return Err(missed.into()),
-            Err(missed @ NotSent::Away(_)) => missed,
+            Err(missed @ Missed::Away(_)) => missed,
+            Err(missed) => return missed.into(),
         };
         tokio::select! {
             biased;
             () = exchange.cancelled().cancelled() => return Err(errors::cancelled(true)),
             is_over = pauses.next() => if is_over {
-                return Err(missed.into());
+                return missed.into();
             },
         }
     }
 }
 
 /// Tries each replica once. If one of them is away and may come back, that counts and not what else is wrong.
-async fn try_each(shared: &Shared, exchange: &ExchangeHandle, request: &Incoming) -> Result<Answer, NotSent> {
+async fn try_each(shared: &Shared, exchange: &ExchangeHandle, request: &Incoming) -> Result<Answer, Missed> {
     let (mut tried, mut missed) = (Vec::new(), None);
     while let Some(place) = shared.servers.stateless(&tried) {
-        match shared.forwarder.forward(&place.transport, &place.url, exchange, request).await {
-            Ok(answer) => {
-                place.replica().into_iter().for_each(|replica| replica.succeeded());
-                return Ok(answer);
-            }
-            Err(not_sent) => {
-                if !matches!(missed, Some(NotSent::Away(_))) {
-                    missed = Some(not_sent);
+        let answered = attempt(shared, &place, exchange, request).await;
+        note(&place, &answered);
+        match answered {
+            Ok(answer) => return Ok(answer),
+            Err(error) if !may_go_on(&error, &request.method) => return Err(error),
+            Err(error) => {
+                if !matches!(missed, Some(Missed::Away(_))) {
+                    missed = Some(error);
                 }
             }
         }
-        place.replica().into_iter().for_each(|replica| replica.failed());
         tried.push(place.name);
     }
-    Err(missed.unwrap_or_else(|| NotSent::Away("there is no replica".to_owned())))
+    Err(missed.unwrap_or_else(|| Missed::Away("there is no replica".to_owned())))
+}
+
+/// Has one replica answer, unless it has sessions.
+async fn attempt(
+    shared: &Shared,
+    place: &Place,
+    exchange: &ExchangeHandle,
+    request: &Incoming,
+) -> Result<Answer, Missed> {
+    let Place { transport, url, era, .. } = place;
+    if request.method != DISCOVER {
+        let verdict = tokio::select! {
+            biased;
+            () = exchange.cancelled().cancelled() => return Err(Missed::Ended(cancelled(exchange))),
+            verdict = era.settle(shared.forwarder.discover(transport, url, request)) => verdict?,
+        };
+        if verdict == Some(Verdict::Sessions) {
+            return Err(Missed::Ended(Err(has_sessions())));
+        }
+    }
+    shared.forwarder.forward(transport, url, exchange, request).await
+}
+
+/// What an attempt shows about its replica.
+fn note(place: &Place, answered: &Result<Answer, Missed>) {
+    match answered {
+        Ok(_) => place.replica().into_iter().for_each(|replica| replica.succeeded()),
+        Err(Missed::Ended(_)) => {}
+        Err(_) => {
+            place.era.forget();
+            place.replica().into_iter().for_each(|replica| replica.failed());
+        }
+    }
+}
+
+/// Whether another replica may be asked.
+fn may_go_on(missed: &Missed, method: &str) -> bool {
+    match missed {
+        Missed::Away(_) | Missed::Untrusted(_) | Missed::Refused(_) => true,
+        Missed::Lost(_) => is_safe(method),
+        Missed::BrokeOff(_) | Missed::Ended(_) => false,
+    }
 }

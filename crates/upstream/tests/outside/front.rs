@@ -73,7 +73,7 @@ pub(crate) fn answer(status: u16, headers: &str, body: &str) -> String {
     format!("HTTP/1.1 {status} x\r\n{headers}content-length: {length}\r\n\r\n{body}")
 }
 
-/// What a small server answers: it has sessions, and no tools worth mentioning.
+/// What a small server answers: it has sessions and does without, and has no tools worth mentioning.
 pub(crate) fn play(head: &str, body: &str) -> String {
     let json = "content-type: application/json\r\n";
     let id = body
@@ -89,6 +89,11 @@ pub(crate) fn play(head: &str, body: &str) -> String {
     }
     if id == "null" {
         return answer(202, "", "");
+    }
+    if body.contains(r#""method":"server/discover""#) {
+        let result =
+            r#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}"#;
+        return answer(200, json, &format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#));
     }
     answer(200, json, &format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[]}}}}"#))
 }

@@ -1,11 +1,12 @@
 //! A server behind TLS, with an authority of its own.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use steadfast_upstream::{Config, Tls, Upstream};
 use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
 use super::front::{CALL, Front, INITIALIZE, STATELESS, STATELESS_HEADERS, play, request};
@@ -103,20 +104,73 @@ async fn a_replica_that_is_away_may_come_back() {
     }
 }
 
-/// A server that accepts connections and lets nobody in: a call is not tried for ever.
+/// A server that accepts connections and lets nobody in is away: it is waited for, and not for ever.
 #[tokio::test]
-async fn a_call_is_tried_so_often_and_no_more() {
+async fn a_server_that_lets_nobody_in_is_away() {
     let (server, requests) = serve(Age::InTime).await;
     let mut config = Config { tls: server.tls(), ..Config::http(vec![server.url("/mcp")]) };
-    config.standalone = false;
+    (config.standalone, config.patience) = (false, Duration::from_millis(300));
     let front = Front::start(config).await;
     let session = open(&front).await;
     server.be_rude();
     let (before, sent) = (server.hellos(), requests.load(Ordering::SeqCst));
+    let begun = Instant::now();
+    let reply = front.post(&session, CALL).await;
+    assert!(begun.elapsed() >= Duration::from_millis(300), "it was not waited for");
+    assert!(reply.contains("upstream_unavailable"), "{reply}");
+    assert!(server.hellos() - before > 2, "it was not looked for");
+    assert_eq!(requests.load(Ordering::SeqCst), sent);
+}
+
+/// Before a server: once it is moody, it closes every other connection, beginning with the next.
+struct Moody {
+    address: std::net::SocketAddr,
+    is_moody: Arc<AtomicBool>,
+    /// Connections since then.
+    connections: Arc<AtomicUsize>,
+}
+
+impl Moody {
+    async fn before(target: http::Uri) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let moody = Self {
+            address: listener.local_addr().unwrap(),
+            is_moody: Arc::default(),
+            connections: Arc::default(),
+        };
+        let (is_moody, connections) = (Arc::clone(&moody.is_moody), Arc::clone(&moody.connections));
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                if is_moody.load(Ordering::SeqCst) && connections.fetch_add(1, Ordering::SeqCst) % 2 == 0 {
+                    continue;
+                }
+                let target = (target.host().unwrap().to_owned(), target.port_u16().unwrap());
+                tokio::spawn(async move {
+                    let mut server = TcpStream::connect(target).await.unwrap();
+                    let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+                });
+            }
+        });
+        moody
+    }
+}
+
+/// A server that is there whenever it is looked for, and away for each call: a call is not tried for ever.
+#[tokio::test]
+async fn a_call_is_tried_so_often_and_no_more() {
+    let (server, requests) = serve(Age::InTime).await;
+    let moody = Moody::before(server.url("/mcp")).await;
+    let url = format!("https://localhost:{}/mcp", moody.address.port()).parse().unwrap();
+    let mut config = Config { tls: server.tls(), ..Config::http(vec![url]) };
+    config.standalone = false;
+    let front = Front::start(config).await;
+    let session = open(&front).await;
+    let sent = requests.load(Ordering::SeqCst);
+    moody.is_moody.store(true, Ordering::SeqCst);
     let reply = front.post(&session, CALL).await;
     assert!(reply.contains("upstream_unavailable"), "{reply}");
-    assert_eq!(server.hellos() - before, 4);
-    assert_eq!(requests.load(Ordering::SeqCst), sent);
+    assert_eq!(moody.connections.load(Ordering::SeqCst), 7, "four calls, and three looks between them");
+    assert_eq!(requests.load(Ordering::SeqCst) - sent, 3, "the looks");
 }
 
 #[tokio::test]

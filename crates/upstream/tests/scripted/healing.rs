@@ -245,3 +245,25 @@ async fn a_call_that_is_cancelled_meanwhile_is_not_sent() {
     assert_eq!(call(&session, 2, "other").await["result"], json!({}));
     assert_eq!(calls(&forgetful.server, "t"), 0);
 }
+
+/// A server that comes back may be another version, whose tools are not what they were: nothing is done twice on an old word.
+#[tokio::test]
+async fn what_the_server_said_of_its_tools_is_forgotten_with_its_session() {
+    let forgetful = Forgetful::start("s", |request| {
+        let is_old = request.header("mcp-session-id") == Some("s1");
+        let annotations = if is_old { json!({"idempotentHint": true}) } else { json!({}) };
+        let tools = json!([{"name": "set", "inputSchema": {}, "annotations": annotations}]);
+        match request.method() {
+            "tools/list" => Some(Reply::result(request, &json!({"tools": tools}))),
+            "tools/call" if !is_old => Some(Reply::default()),
+            _ => None,
+        }
+    })
+    .await;
+    let (_host, session) = opened(&forgetful.server).await;
+    session.request(1, "tools/list", json!({})).send().await.answer();
+    forgetful.forget();
+    assert_eq!(reason(&call(&session, 2, "set").await), ("outcome_unknown".to_owned(), false));
+    let sent = forgetful.server.log().into_iter().filter(|r| r.header("mcp-session-id") == Some("s2"));
+    assert_eq!(sent.filter(|request| request.calls("set")).count(), 1, "by the new version's word");
+}

@@ -1,6 +1,8 @@
 //! Several processes of one server: sessions go where there is room, and move when theirs is gone.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use steadfast::SessionEventKind::Healed;
@@ -263,12 +265,22 @@ async fn a_replica_that_is_not_ready_is_passed_over() {
 
 /// A server of 2026-07-28 that answers every request with its own name.
 async fn named(name: &'static str) -> (Server, Relay) {
-    let server = Server::raw(move |request| {
-        Some(Reply::result(request, &json!({"resultType": "complete", "content": [], "at": name})))
-    })
-    .await;
+    let server = modern(name, |_| None).await;
     let relay = Relay::before(&server.url()).await;
     (server, relay)
+}
+
+/// The same, unless the script says otherwise.
+async fn modern(
+    name: &'static str,
+    script: impl Fn(&Request) -> Option<Reply> + Send + Sync + 'static,
+) -> Server {
+    Server::stateless(move |request| {
+        let result = json!({"resultType": "complete", "content": [], "at": name});
+        let is_question = request.method() == "server/discover";
+        script(request).or_else(|| (!is_question).then(|| Reply::result(request, &result)))
+    })
+    .await
 }
 
 /// Requests without a session have no replica of their own: a dead one costs them nothing.
@@ -304,4 +316,150 @@ async fn stateless_requests_wait_for_a_server_that_is_away() {
     relay.revive();
     assert_eq!(within("the answer", waiting).await.unwrap()["result"]["at"], "a");
     assert_eq!(calls(&server, "t"), 1);
+}
+
+/// A replica that refuses, or whose front says that it is away, has done nothing: the next one is asked.
+#[tokio::test]
+async fn stateless_requests_go_past_a_replica_that_refuses() {
+    let (sick, well) = (Server::raw(|_| Some(Reply::status(503))).await, named("b").await.0);
+    let host = Host::before(Backing::Memory, [sick.url(), well.url()], |builder| builder).await;
+    let modern = Modern::to(&host);
+    for id in 1..6 {
+        let answer = modern.tool(id, "t", json!({})).send().await.json();
+        assert_eq!(answer["result"]["at"], "b", "{answer}");
+    }
+    assert_eq!(status(&host), [(false, 0), (true, 0)]);
+    assert_eq!(sick.count(|request| !request.method().is_empty()), 1, "it is not asked again and again");
+}
+
+/// If something may have been done, only what does no harm twice is sent to another replica; and the next request of any kind
+/// goes there at once.
+#[tokio::test]
+async fn stateless_requests_leave_a_replica_that_breaks() {
+    for broken in [Reply::default(), Reply::status(502), Reply::status(504)] {
+        let sick = modern("a", move |request| match (request.verb.as_str(), request.method()) {
+            ("POST", "tools/call" | "tools/list") => Some(broken.clone()),
+            ("POST", _) => None,
+            _ => Some(Reply::status(503)),
+        })
+        .await;
+        let well = named("b").await.0;
+        let urls = [sick.url(), well.url()];
+        let host = Host::before(Backing::Memory, urls.clone(), |builder| builder).await;
+        let modern = Modern::to(&host);
+        let lost = modern.tool(1, "t", json!({})).send().await.json();
+        assert_eq!(reason(&lost), ("outcome_unknown".to_owned(), false));
+        assert_eq!((calls(&sick, "t"), calls(&well, "t")), (1, 0));
+        assert_eq!(modern.tool(2, "t", json!({})).send().await.json()["result"]["at"], "b");
+        assert_eq!((calls(&sick, "t"), calls(&well, "t")), (1, 1));
+        let host = Host::before(Backing::Memory, urls, |builder| builder).await;
+        let looked = Modern::to(&host).request(3, "tools/list", json!({})).send().await.json();
+        assert_eq!(looked["result"]["at"], "b", "{looked}");
+        assert_eq!(sick.count(|request| request.method() == "tools/list"), 1);
+    }
+}
+
+/// A server with sessions and a front before it, which says with this status that the server is away once that is wished.
+struct Fronted {
+    server: Server,
+    is_away: Arc<AtomicBool>,
+}
+
+impl Fronted {
+    /// `options`: what the front itself says to OPTIONS, whoever is away.
+    async fn start(name: &'static str, status: u16, options: Option<u16>) -> Self {
+        let is_away = Arc::new(AtomicBool::new(false));
+        let away = Arc::clone(&is_away);
+        let server = Server::with_sessions(move |request| {
+            if let ("OPTIONS", Some(status)) = (request.verb.as_str(), options) {
+                return Some(Reply::status(status));
+            }
+            if away.load(Ordering::SeqCst) {
+                return Some(Reply::status(status));
+            }
+            let tools = [("look", true), ("pay", false)].map(|(name, safe)| {
+                json!({"name": name, "inputSchema": {}, "annotations": {"readOnlyHint": safe}})
+            });
+            match request.method() {
+                "tools/list" => Some(Reply::result(request, &json!({"tools": tools}))),
+                "tools/call" => Some(Reply::result(request, &json!({"at": name}))),
+                _ => None,
+            }
+        })
+        .await;
+        Self { server, is_away }
+    }
+}
+
+/// A gateway before two, and a session at the first, which goes away then.
+async fn left_alone(a: &Fronted, b: &Fronted) -> (Host, Session) {
+    let host = Host::before(Backing::Memory, [a.server.url(), b.server.url()], |builder| builder).await;
+    let session = Session::open(&host).await;
+    session.request(0, "tools/list", json!({})).send().await.answer();
+    assert_eq!(call(&session, 1, "look").await["result"]["at"], "a");
+    a.is_away.store(true, Ordering::SeqCst);
+    (host, session)
+}
+
+#[tokio::test]
+async fn a_session_leaves_a_replica_whose_front_says_that_it_is_away() {
+    for status in [502, 503, 504] {
+        let (a, b) = (Fronted::start("a", status, None).await, Fronted::start("b", 200, None).await);
+        let (host, session) = left_alone(&a, &b).await;
+        let answer = call(&session, 2, "look").await;
+        assert_eq!(answer["result"]["at"], "b", "{answer}");
+        assert_eq!(host.upstream().healed(), 1);
+        assert_eq!(self::status(&host), [(false, 0), (true, 1)]);
+    }
+}
+
+/// What may not be done twice ends with an error, and the session moves all the same. So it does if the front answers the
+/// gateway's question itself.
+#[tokio::test]
+async fn a_session_does_not_stay_where_every_call_fails() {
+    for (tool, options) in [("pay", None), ("look", Some(204)), ("pay", Some(204))] {
+        let (a, b) = (Fronted::start("a", 502, options).await, Fronted::start("b", 200, None).await);
+        let (_host, session) = left_alone(&a, &b).await;
+        let moved = async {
+            for id in 2.. {
+                let answer = call(&session, id, tool).await;
+                if answer["result"]["at"] == "b" {
+                    return;
+                }
+                assert_eq!(reason(&answer).0, "upstream_refused", "{answer}");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        within("a replica that answers", moved).await;
+        assert_eq!(calls(&b.server, tool), 1);
+    }
+}
+
+/// A process that is stopped has connections accepted in its name, and answers nothing.
+#[tokio::test]
+async fn a_replica_that_is_frozen_gets_no_sessions_until_it_answers() {
+    let is_frozen = Arc::new(AtomicBool::new(true));
+    let frozen = Server::with_sessions({
+        let is_frozen = Arc::clone(&is_frozen);
+        move |_| is_frozen.load(Ordering::SeqCst).then(|| Reply::default().hang())
+    })
+    .await;
+    let well = Forgetful::start("b", |_| None).await;
+    let host = Host::before(Backing::Memory, [frozen.url(), well.server.url()], |builder| {
+        builder.patience(Duration::from_secs(5)).upstream(|config| {
+            config.timeouts.control = Duration::from_millis(300);
+        })
+    })
+    .await;
+    let opened = || frozen.count(|request| request.method() == "initialize");
+    Session::open(&host).await;
+    assert_eq!((opened(), well.opened()), (1, 1));
+    // Longer than until the first trial.
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    Session::open(&host).await;
+    assert_eq!((opened(), well.opened()), (1, 2), "nobody waits for it a second time");
+    is_frozen.store(false, Ordering::SeqCst);
+    until(&host, &[(true, 0), (true, 2)]).await;
+    Session::open(&host).await;
+    assert_eq!(status(&host), [(true, 1), (true, 2)]);
 }

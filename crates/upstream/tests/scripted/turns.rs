@@ -336,3 +336,36 @@ async fn a_change_of_a_list_is_told_once() {
     }
     assert_eq!(heard.iter().filter(|message| **message == changed).count(), 1, "{heard:?}");
 }
+
+/// A gateway that shares its sessions asks for the list of tools by itself. That is no second request at a time either.
+#[tokio::test]
+async fn what_the_gateway_asks_for_itself_takes_its_turn() {
+    let server = Server::with_sessions(|request| match request.method() {
+        "tools/list" => {
+            let is_prodded = |log: &[Request]| log.iter().any(|request| request.verb == "PROD");
+            Some(Reply::stream().until(is_prodded).answer(request, &json!({"tools": []})))
+        }
+        "tools/call" => Some(Reply::result(request, &json!({}))),
+        _ => None,
+    })
+    .await;
+    let host = Host::before(Backing::Sqlite, [server.url()], |builder| {
+        builder.upstream(|config| config.calls.concurrency = NonZeroUsize::new(1))
+    })
+    .await;
+    let session = Session::open(&host).await;
+    assert_eq!(call(&session, 1, "first").await["result"], json!({}));
+    server.until("the list", |log| log.iter().any(|request| request.method() == "tools/list")).await;
+    let mut second = begin(&session, 2, "second").await;
+    let decided = async {
+        while host.upstream().waiting() == 0 && calls(&server, "second") == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    crate::support::within("the second call to wait", decided).await;
+    assert_eq!(calls(&server, "second"), 0, "it is at the server beside the list");
+    server.prod();
+    assert_eq!(second.message().await["result"], json!({}));
+    let listed = server.count(|request| request.method() == "tools/list");
+    assert_eq!((listed, calls(&server, "second")), (1, 1));
+}

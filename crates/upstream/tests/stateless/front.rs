@@ -69,7 +69,7 @@ impl Backend for Passing {
         let url = self.url.clone();
         Box::pin(async move {
             let answer = forwarder.forward(&transport, &url, &exchange, &request).await;
-            answer.unwrap_or_else(|not_sent| Err(not_sent.into()))
+            answer.unwrap_or_else(Answer::from)
         })
     }
 
