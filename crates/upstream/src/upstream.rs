@@ -15,7 +15,7 @@ use steadfast_wire::rpc::ErrorObject;
 
 use crate::attend::{self, Attendance};
 use crate::call::{self, is_safe_by};
-use crate::config::{Config, Credential, Server};
+use crate::config::{Config, Credential, Server, Stdio};
 use crate::converge::Whom;
 use crate::errors::of_opening;
 use crate::farewell::{self, Farewells};
@@ -122,7 +122,10 @@ impl Upstream {
                 (Servers::Http(replicas), client)
             }
             Server::Stdio(stdio) => {
-                let programs = Programs::new(stdio.clone(), config.backoff, random_number().unsigned_abs());
+                // Nobody is to wait for a program that is ended meanwhile.
+                let opening = stdio.opening.max(config.timeouts.control);
+                let stdio = Stdio { opening, ..stdio.clone() };
+                let programs = Programs::new(stdio, config.backoff, random_number().unsigned_abs());
                 (Servers::stdio(programs), ClientConfig::new(http::Uri::from_static("http://stdio/mcp")))
             }
         };
