@@ -62,7 +62,12 @@ impl Config {
             limits: Limits::default(),
             timeouts,
             // A call waits for as long as its stream is looked for.
-            backoff: Backoff { longest: Duration::from_secs(2), attempts: 5, ..Backoff::default() },
+            backoff: Backoff {
+                longest: Duration::from_secs(2),
+                attempts: 5,
+                seldom: Duration::from_secs(15),
+                ..Backoff::default()
+            },
         }
     }
 }

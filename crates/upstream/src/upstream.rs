@@ -13,7 +13,7 @@ use steadfast_engine::{
 use steadfast_wire::planted;
 use steadfast_wire::rpc::ErrorObject;
 
-use crate::attend::{self, Attendance};
+use crate::attend::{self, Attendance, Moves};
 use crate::call::{self, is_safe_by};
 use crate::config::{Config, Credential, Server, Stdio};
 use crate::converge::Whom;
@@ -58,6 +58,7 @@ pub(crate) struct Shared {
     pub(crate) tools: Tools,
     pub(crate) forwarder: Forwarder,
     pub(crate) farewells: Farewells,
+    pub(crate) moves: Moves,
     healed: AtomicU64,
     /// Another has taken its place.
     retired: AtomicBool,
@@ -142,6 +143,7 @@ impl Upstream {
             tools,
             forwarder,
             farewells: Farewells::default(),
+            moves: Moves::default(),
             healed: AtomicU64::new(0),
             retired: AtomicBool::new(false),
             is_leaving: AtomicBool::new(false),
