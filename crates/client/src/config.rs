@@ -173,6 +173,9 @@ pub struct Backoff {
     pub longest_retry: Duration,
     /// Failures in a row after which to give up.
     pub attempts: u32,
+    /// The wait between later attempts to open the standalone stream of a server that is away: nobody calls a server only to find
+    /// out whether it can be heard again.
+    pub seldom: Duration,
 }
 
 impl Default for Backoff {
@@ -182,6 +185,7 @@ impl Default for Backoff {
             longest: Duration::from_secs(30),
             longest_retry: Duration::from_secs(600),
             attempts: 8,
+            seldom: Duration::from_secs(30),
         }
     }
 }

@@ -111,11 +111,13 @@ pub enum Event {
     SessionRenewed,
     /// The standalone stream is open, for the first time or again.
     StandaloneOpen,
-    /// The standalone stream could not be resumed and was opened afresh: messages may be missing.
+    /// The standalone stream was opened afresh, although it was open before, here or at whoever had the session: messages may be
+    /// missing.
     Gap,
-    /// The standalone stream is given up.
+    /// The standalone stream cannot be had. If the reason may pass, that is found out when the server answers a call, and now and
+    /// then ([`Backoff::seldom`](crate::Backoff::seldom)); each time that it has not, it is told again.
     StandaloneLost(Error),
-    /// The server offers no standalone stream.
+    /// The server offers no standalone stream in this session.
     StandaloneAbsent,
     /// The answer to an ask did not reach the server.
     AnswerLost { ask: RequestId, error: Error },

@@ -152,7 +152,13 @@ mod tests {
     /// What to send, and how many milliseconds to wait before.
     fn check(steps: &[Step], expect: (Option<&str>, u64)) {
         let ms = Duration::from_millis;
-        let backoff = Backoff { first: ms(100), longest: ms(1000), longest_retry: ms(5000), attempts: 3 };
+        let backoff = Backoff {
+            first: ms(100),
+            longest: ms(1000),
+            longest_retry: ms(5000),
+            attempts: 3,
+            ..Backoff::default()
+        };
         let mut position = Position::default();
         for step in steps {
             match step {

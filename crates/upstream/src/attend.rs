@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use steadfast_client::Error;
 use steadfast_engine::{NodeId, SessionHandle};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::lease::Held;
@@ -69,6 +71,35 @@ pub(crate) async fn take_over(attended: Vec<(SessionHandle, Arc<Link>)>) {
     claims.extend(of_others.iter().filter(|(node, _)| gone.contains(node)).flat_map(|(_, some)| some));
     for some in claims.chunks(AT_ONCE) {
         side_by_side(some.iter().map(|(session, link)| link.take_over(session))).await;
+    }
+}
+
+/// The right to look for another place to hear a server at: when a replica dies, all who only listened there do so.
+#[derive(Debug)]
+pub(crate) struct Moves(Semaphore);
+
+impl Default for Moves {
+    fn default() -> Self {
+        Self(Semaphore::new(AT_ONCE))
+    }
+}
+
+impl Link {
+    /// The server is not heard on this seat of a lane. If it is not there any more and has another replica, the lane moves, as it
+    /// does for a call.
+    pub(crate) async fn listen_elsewhere(&self, lane: usize, seat: u64, error: &Error) {
+        let here = || self.lanes[lane].seat().filter(|here| here.no == seat && self.lease.is_ours());
+        let has_other = here().is_some_and(|here| self.shared.servers.has_other(&here.place.name));
+        if !has_other {
+            return;
+        }
+        // The semaphore is never closed.
+        let Ok(_move) = self.shared.moves.0.acquire().await else { return };
+        // A call may have been first.
+        let Some(lost) = here() else { return };
+        if let Err(error) = self.heal(lane, &lost, error).await {
+            tracing::debug!(session = self.short(), %error, "the server cannot be heard elsewhere");
+        }
     }
 }
 

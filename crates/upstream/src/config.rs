@@ -62,7 +62,12 @@ impl Config {
             limits: Limits::default(),
             timeouts,
             // A call waits for as long as its stream is looked for.
-            backoff: Backoff { longest: Duration::from_secs(2), attempts: 5, ..Backoff::default() },
+            backoff: Backoff {
+                longest: Duration::from_secs(2),
+                attempts: 5,
+                seldom: Duration::from_secs(15),
+                ..Backoff::default()
+            },
         }
     }
 }
@@ -100,6 +105,9 @@ pub struct Stdio {
     pub sharing: Sharing,
     /// The longest line that it may write.
     pub line_bytes: usize,
+    /// How long it may take to answer `initialize`, before it is ended. Longer than one who opens a session waits
+    /// ([`Timeouts::control`]): what has to be downloaded first is there for the next.
+    pub opening: Duration,
     /// How long it may take to end by itself after its input was closed, and again after it was told to.
     pub farewell: Duration,
     /// Programs at a time. One more is refused.
@@ -108,8 +116,14 @@ pub struct Stdio {
 
 impl Stdio {
     pub fn new(program: Program) -> Self {
-        let farewell = Duration::from_secs(2);
-        Self { program, sharing: Sharing::PerSession, line_bytes: 32 << 20, farewell, processes: 256 }
+        Self {
+            program,
+            sharing: Sharing::PerSession,
+            line_bytes: 32 << 20,
+            opening: Duration::from_secs(180),
+            farewell: Duration::from_secs(2),
+            processes: 256,
+        }
     }
 }
 

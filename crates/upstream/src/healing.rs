@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use steadfast_client::{CallOptions, Error, OpenSession, Repeat, Succession};
 use steadfast_engine::{Class, SessionHandle, StateError};
-use steadfast_wire::rpc::{json_string, warning};
+use steadfast_wire::rpc::warning;
 use tokio::time::Instant;
 
 use crate::converge::Whom;
@@ -405,19 +405,7 @@ impl Link {
             let data = r#"{"event":"session_healed","message":"The server had lost this session and was initialized again. What it kept in memory for the session is gone."}"#;
             self.tell(session, Class::Chatter, warning(data).into()).await;
         }
-        for kind in ["tools", "prompts", "resources"] {
-            if seats.offers(kind, Some("listChanged")) {
-                let text = format!(r#"{{"jsonrpc":"2.0","method":"notifications/{kind}/list_changed"}}"#);
-                self.tell(session, Class::Notice, text.into()).await;
-            }
-        }
-        for uri in &record.subscriptions {
-            let uri = json_string(uri);
-            let text = format!(
-                r#"{{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{{"uri":{uri}}}}}"#
-            );
-            self.tell(session, Class::Notice, text.into()).await;
-        }
+        self.announce_changes(session, seats, record).await;
     }
 }
 

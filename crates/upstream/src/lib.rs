@@ -11,6 +11,7 @@ mod converge;
 mod entry;
 mod errors;
 mod farewell;
+mod gaps;
 mod healing;
 mod lease;
 mod link;

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use crate::config::Credential;
 use crate::errors;
+use crate::gaps::Gaps;
 use crate::lease::{Held, Lease};
 use crate::links::Links;
 use crate::messages;
@@ -44,6 +45,7 @@ pub(crate) struct Link {
     pub(crate) lanes: Vec<Lane>,
     seats: AtomicU64,
     pub(crate) lease: Lease,
+    pub(crate) gaps: Gaps,
     /// Which version of where the lanes sit this process goes by.
     pub(crate) known: Known,
     /// The session has ended: whoever sits down now is too late.
@@ -121,6 +123,7 @@ impl Link {
             lanes,
             seats: AtomicU64::new(0),
             lease: Lease::default(),
+            gaps: Gaps::default(),
             known: Known::default(),
             is_closed: AtomicBool::new(false),
             in_flight: Mutex::default(),
@@ -221,7 +224,7 @@ impl Link {
 
     fn owner(&self, lane: usize, place: &Place) -> LinkOwner {
         let seat = self.seats.fetch_add(1, Ordering::Relaxed);
-        LinkOwner { link: Weak::clone(&self.me), lane, seat, place: place.name.clone() }
+        LinkOwner::new(Weak::clone(&self.me), lane, seat, place.name.clone())
     }
 
     /// A lane sits here from now on.

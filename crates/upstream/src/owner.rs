@@ -1,23 +1,34 @@
 //! What the client at the server turns to: its link.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use steadfast_client::{Ask, Boxed, Event, Notification, OpenSession, Owner, Repeat, Succession};
+use steadfast_client::{Ask, Boxed, Error, Event, Notification, OpenSession, Owner, Repeat, Succession};
 use steadfast_wire::rpc::ErrorObject;
+use tokio::sync::Semaphore;
 
 use crate::link::Link;
 
 /// What the client of a lane has to turn to.
 pub(crate) struct LinkOwner {
-    pub(crate) link: Weak<Link>,
-    pub(crate) lane: usize,
+    link: Weak<Link>,
+    lane: usize,
     pub(crate) seat: u64,
     /// The name of the place that it sits at.
-    pub(crate) place: String,
+    place: String,
+    /// The server's own stream is lost, and the log says so.
+    is_deaf: AtomicBool,
+    /// Taken by who looks for another place to hear the server.
+    moving: Arc<Semaphore>,
 }
 
 impl LinkOwner {
+    pub(crate) fn new(link: Weak<Link>, lane: usize, seat: u64, place: String) -> Self {
+        let (is_deaf, moving) = (AtomicBool::new(false), Arc::new(Semaphore::new(1)));
+        Self { link, lane, seat, place, is_deaf, moving }
+    }
+
     fn open_link(&self) -> Option<Arc<Link>> {
         self.link.upgrade().filter(|link| !link.is_closed())
     }
@@ -25,6 +36,23 @@ impl LinkOwner {
     /// Whether the lane still sits here: a seat that was left lives on while calls are there, and has no say.
     fn is_seat_of(&self, link: &Link) -> bool {
         link.lanes[self.lane].seat().is_none_or(|seat| seat.no == self.seat)
+    }
+
+    /// What the server says outside of calls is not heard here any more. Maybe it is elsewhere.
+    fn lost_the_stream(&self, error: Error) {
+        let Some(link) = self.open_link() else { return };
+        let session = link.short();
+        if self.is_deaf.swap(true, Ordering::Relaxed) {
+            tracing::debug!(session, %error, "the server's own stream is still lost");
+        } else {
+            tracing::warn!(session, %error, "the server's own stream is lost; what it sends on it is not heard");
+        }
+        let Ok(moving) = Arc::clone(&self.moving).try_acquire_owned() else { return };
+        let (lane, seat) = (self.lane, self.seat);
+        tokio::spawn(async move {
+            link.listen_elsewhere(lane, seat, &error).await;
+            drop(moving);
+        });
     }
 }
 
@@ -71,16 +99,17 @@ impl Owner for LinkOwner {
     }
 
     fn event(&self, event: Event) {
-        let session = self.link.upgrade().map(|link| link.short());
         match event {
-            Event::StandaloneLost(error) => {
-                tracing::warn!(session, %error, "the server's own stream is lost; what it sends on it is not heard");
-            }
+            Event::StandaloneLost(error) => self.lost_the_stream(error),
+            Event::StandaloneOpen => self.is_deaf.store(false, Ordering::Relaxed),
             Event::AnswerLost { error, .. } => {
+                let session = self.link.upgrade().map(|link| link.short());
                 tracing::warn!(session, %error, "an answer of the client did not reach the server");
             }
-            Event::Gap => tracing::warn!(session, "messages on the server's own stream may be missing"),
-            Event::SessionRenewed | Event::StandaloneOpen | Event::StandaloneAbsent => {}
+            // The others hear nothing that the first does not, and no resources are watched from them.
+            Event::Gap if self.lane > 0 => {}
+            Event::Gap => self.open_link().iter().for_each(Link::announce_a_gap),
+            Event::SessionRenewed | Event::StandaloneAbsent => {}
         }
     }
 }

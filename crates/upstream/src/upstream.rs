@@ -13,9 +13,9 @@ use steadfast_engine::{
 use steadfast_wire::planted;
 use steadfast_wire::rpc::ErrorObject;
 
-use crate::attend::{self, Attendance};
+use crate::attend::{self, Attendance, Moves};
 use crate::call::{self, is_safe_by};
-use crate::config::{Config, Credential, Server};
+use crate::config::{Config, Credential, Server, Stdio};
 use crate::converge::Whom;
 use crate::errors::of_opening;
 use crate::farewell::{self, Farewells};
@@ -59,6 +59,7 @@ pub(crate) struct Shared {
     pub(crate) tools: Tools,
     pub(crate) forwarder: Forwarder,
     pub(crate) farewells: Farewells,
+    pub(crate) moves: Moves,
     healed: AtomicU64,
     /// Another has taken its place.
     retired: AtomicBool,
@@ -123,7 +124,10 @@ impl Upstream {
                 (Servers::Http(replicas), client)
             }
             Server::Stdio(stdio) => {
-                let programs = Programs::new(stdio.clone(), config.backoff, random_number().unsigned_abs());
+                // Nobody is to wait for a program that is ended meanwhile.
+                let opening = stdio.opening.max(config.timeouts.control);
+                let stdio = Stdio { opening, ..stdio.clone() };
+                let programs = Programs::new(stdio, config.backoff, random_number().unsigned_abs());
                 (Servers::stdio(programs), ClientConfig::new(http::Uri::from_static("http://stdio/mcp")))
             }
         };
@@ -140,6 +144,7 @@ impl Upstream {
             tools,
             forwarder,
             farewells: Farewells::default(),
+            moves: Moves::default(),
             healed: AtomicU64::new(0),
             retired: AtomicBool::new(false),
             is_leaving: AtomicBool::new(false),

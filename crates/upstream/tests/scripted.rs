@@ -11,6 +11,7 @@ mod scripted {
     mod forgetful;
     mod framing;
     mod front;
+    mod gaps;
     mod healing;
     mod hostile;
     mod identity;

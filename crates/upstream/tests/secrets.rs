@@ -4,18 +4,24 @@
 mod support;
 
 use std::io::Write;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use http::HeaderValue;
-use steadfast_upstream::{Credential, Server as Kind};
+use steadfast_upstream::{Config, Credential, Program, Server as Kind};
 use support::server::{Reply, Server};
 use support::session::initialize;
-use support::{Backing, Host, Http, Relay, Session, json};
+use support::{Backing, Host, Http, Relay, Session, json, within};
 use tracing_subscriber::filter::LevelFilter;
 
 /// Everything that was logged.
 #[derive(Clone, Default)]
 struct Logged(Arc<Mutex<Vec<u8>>>);
+
+impl Logged {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
 
 impl Write for Logged {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -72,21 +78,63 @@ async fn live(credential: Credential) -> String {
     said
 }
 
+/// What all tests here log.
+fn logs() -> Logged {
+    static LOGGED: OnceLock<Logged> = OnceLock::new();
+    let listen = || {
+        let logged = Logged::default();
+        let writer = logged.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_max_level(LevelFilter::TRACE)
+            .with_writer(move || writer.clone())
+            .finish();
+        tracing::subscriber::set_global_default(subscriber).unwrap();
+        logged
+    };
+    LOGGED.get_or_init(listen).clone()
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn what_a_program_writes_on_the_side_is_logged_by_the_short_name_of_its_session() {
+    let logged = logs();
+    let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stdio/server.py");
+    let arguments = vec![script.display().to_string(), "good".to_owned()];
+    let program = Program { command: "python3".to_owned(), arguments, ..Program::default() };
+    let host = Host::before(Backing::Memory, [], move |builder| {
+        builder.upstream(|config| *config = Config::stdio(program.clone()))
+    })
+    .await;
+    let session = Session::open(&host).await;
+    let answer = session.call(1, "crash", json!({"words": "words on the side"})).await;
+    let message = answer["error"]["message"].as_str().unwrap_or_else(|| panic!("{answer}"));
+    assert!(message.contains("exit status: 7") && !answer.to_string().contains("on the side"), "{answer}");
+    let name = format!("session=\"{}\"", session.session_id().short());
+    let is_logged = |level: &str, words: &str| {
+        let logs = logged.text();
+        logs.lines().any(|line| line.contains(level) && line.contains(&name) && line.contains(words))
+    };
+    let both = async {
+        while !is_logged("INFO", "words on the side")
+            || !is_logged("WARN", "last_words=\"words on the side\"")
+        {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    within("the words", both).await;
+    assert!(!logged.text().contains(&session.id));
+}
+
 #[tokio::test]
 async fn nothing_secret_is_written() {
-    let logged = Logged::default();
-    let writer = logged.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(LevelFilter::TRACE)
-        .with_writer(move || writer.clone())
-        .finish();
-    tracing::subscriber::set_global_default(subscriber).unwrap();
+    let logged = logs();
     let own = HeaderValue::from_static("Bearer own-secret");
     let mut said = String::new();
     for credential in [Credential::Forwarded, Credential::Own(own), Credential::None] {
         said += &live(credential).await;
     }
-    let logs = String::from_utf8(logged.0.lock().unwrap().clone()).unwrap();
+    let logs = logged.text();
     assert!(logs.contains("the server had lost a session"), "logs are heard: {logs}");
     for secret in SECRETS {
         assert!(!logs.contains(secret), "{secret} in {logs}");

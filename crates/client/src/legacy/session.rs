@@ -1,6 +1,7 @@
 //! Sessions: opened, renewed when the server forgets them, and closed.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -27,6 +28,8 @@ pub(crate) struct Session {
     pub(crate) generation: u64,
     /// The JSON text of the result of `initialize`.
     pub(crate) server: Bytes,
+    /// Whether its standalone stream was open, here or at whoever had the session before.
+    had_listener: AtomicBool,
 }
 
 impl Session {
@@ -44,6 +47,11 @@ impl Session {
     /// Whether this status means that the server has forgotten the session.
     pub(crate) fn is_lost(&self, status: StatusCode) -> bool {
         status == StatusCode::NOT_FOUND && self.id.is_some()
+    }
+
+    /// Its standalone stream is open. Gives whether it may have been before: then something may have come in between.
+    pub(crate) fn note_listener(&self) -> bool {
+        self.had_listener.swap(true, Ordering::Relaxed)
     }
 
     /// The session for whoever goes on with it later.
@@ -184,7 +192,7 @@ pub(crate) fn reopen(session: OpenSession) -> Result<Session, Error> {
     let OpenSession { id, revision, server } = session;
     let id = id.map(HeaderValue::try_from).transpose();
     let id = id.map_err(|_| Error::BadConfig("the session id is no header"))?;
-    Ok(Session { id, revision, generation: 0, server })
+    Ok(Session { id, revision, generation: 0, server, had_listener: AtomicBool::new(true) })
 }
 
 /// Opens a session: `initialize`, then `notifications/initialized`.
@@ -217,7 +225,8 @@ pub(crate) async fn initialize(link: &Link, offer: Revision, generation: u64) ->
     };
     // Copied: as parts of what the connection has read they would keep all of that in memory, for as long as the session lasts.
     let id = headers.get(headers::SESSION_ID).and_then(|id| HeaderValue::from_bytes(id.as_bytes()).ok());
-    let session = Session { id, revision, generation, server: Bytes::copy_from_slice(&server) };
+    let (server, had_listener) = (Bytes::copy_from_slice(&server), AtomicBool::new(false));
+    let session = Session { id, revision, generation, server, had_listener };
     let initialized = message::notification("notifications/initialized", None);
     let error = match link.control(session.headers(), initialized).await {
         Ok((_, Incoming::Refusal { status, body, challenge })) => {

@@ -6,13 +6,17 @@ use std::time::Duration;
 
 use http::StatusCode;
 use steadfast_wire::headers;
+use steadfast_wire::rpc::METHOD_NOT_FOUND;
 use steadfast_wire::sse::Kind;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::receive::receive;
 use super::{Session, Sessions};
 use crate::error::{Error, Wait};
 use crate::incoming::{End, Incoming, Stream};
+use crate::link::Reply;
+use crate::message::{self, Answer};
 use crate::owner::Event;
 use crate::resume::Position;
 use crate::shared::{Mode, Shared};
@@ -21,8 +25,12 @@ use crate::shared::{Mode, Shared};
 /// take the new one for one too many.
 const REOPENING: Duration = Duration::from_millis(500);
 
+/// Sessions in a row that may be lost before their stream is open, and are opened anew. A server that loses more of them has no
+/// stream for us.
+const MAX_UNHEARD: u32 = 1;
+
 /// Opens the stream, resumes it, opens it again, until the client ends or the server has none. If it fails too often in a row,
-/// that waits until the server answers a call.
+/// that waits until the server answers a call, or for a while.
 pub(crate) async fn hold_standalone(shared: Arc<Shared>) {
     let Mode::Session(sessions) = &shared.mode else { return };
     let end = tokio::select! {
@@ -39,71 +47,141 @@ pub(crate) async fn hold_standalone(shared: Arc<Shared>) {
 
 /// Runs until it gives up; `None` if the server has no such stream.
 async fn hold(shared: &Arc<Shared>, sessions: &Sessions) -> Option<Error> {
-    let mut changes = sessions.watch();
-    let mut position = Position::default();
-    let mut generation = None;
+    let backoff = &shared.link.backoff;
+    let mut hold = Hold::new(shared, sessions);
     loop {
-        let session = Arc::clone(&changes.borrow_and_update());
-        if generation.replace(session.generation) != Some(session.generation) {
-            position.forget();
-        }
+        let session = hold.session();
         // Apart from this future, which is there for as long as the stream is, and for every session.
-        let error = match Box::pin(open(shared, &session, &position)).await {
-            Ok(stream) => {
-                position.connected();
-                shared.owner.event(Event::StandaloneOpen);
-                let (begun, has_spoken) = (Instant::now(), AtomicBool::new(false));
-                tokio::select! {
-                    end = listen(shared, &session, stream, &mut position, &has_spoken) => match end {
-                        End::Over(_) => {}
-                        // It would come again and again.
-                        End::TooMuch(error) => return Some(Error::BadAnswer(error.to_string())),
-                    },
-                    // Its session is over, whether or not the server has noticed.
-                    _ = changes.changed() => {}
-                    () = reopening(shared, &has_spoken) => {
-                        tokio::time::sleep(REOPENING).await;
-                        continue;
-                    }
-                }
-                position.ended(begun.elapsed());
-                if position.is_hung_up_on() && position.last_event_id().is_some() {
-                    // It may not know the event any more, and not say so either: rmcp's streams are empty then.
-                    position.forget();
-                    shared.owner.event(Event::Gap);
-                }
-                position.lasted(begun.elapsed(), &shared.link.backoff);
-                tokio::time::sleep(position.wait(&shared.link.backoff)).await;
-                continue;
-            }
+        let error = match Box::pin(open(shared, &session, &hold.position)).await {
+            Ok(stream) => match hold.hear(&session, stream).await {
+                Ok(()) => continue,
+                Err(error) => return Some(error),
+            },
             Err(Refusal::Absent) => return None,
             Err(Refusal::Unknown) => {
-                position.forget();
-                shared.owner.event(Event::Gap);
+                hold.position.forget();
                 continue;
             }
-            Err(Refusal::Lost) => match Box::pin(sessions.renew(shared, &session)).await {
-                Ok(_) => continue,
+            Err(Refusal::NotFound) => match Box::pin(hold.succeed(sessions, &session)).await {
+                Ok(()) => continue,
                 Err(error) => error,
             },
             Err(Refusal::Failed(error)) => error,
         };
-        position.failed();
-        if position.is_given_up(&shared.link.backoff) {
-            if !may_pass(&error) {
-                return Some(error);
-            }
-            // Who was away may come back.
-            shared.owner.event(Event::StandaloneLost(error));
-            tokio::select! {
-                () = shared.answered.notified() => {}
-                _ = changes.changed() => {}
-            }
-            position.give_another_chance();
+        hold.position.failed();
+        if !hold.position.is_given_up(backoff) {
+            tokio::time::sleep(hold.position.wait(backoff)).await;
             continue;
         }
-        tokio::time::sleep(position.wait(&shared.link.backoff)).await;
+        if !may_pass(&error) {
+            return Some(error);
+        }
+        shared.owner.event(Event::StandaloneLost(error));
+        hold.wait_for_the_server().await;
     }
+}
+
+/// What is known of the stream between its connections.
+struct Hold<'a> {
+    shared: &'a Arc<Shared>,
+    changes: watch::Receiver<Arc<Session>>,
+    position: Position,
+    generation: Option<u64>,
+    /// Whether it was open in this session.
+    was_open: bool,
+    /// Sessions in a row that were lost before it was open in them.
+    unheard: u32,
+}
+
+impl<'a> Hold<'a> {
+    fn new(shared: &'a Arc<Shared>, sessions: &Sessions) -> Self {
+        let (changes, position) = (sessions.watch(), Position::default());
+        Self { shared, changes, position, generation: None, was_open: false, unheard: 0 }
+    }
+
+    /// The session of the next connection. Another has another stream.
+    fn session(&mut self) -> Arc<Session> {
+        let session = Arc::clone(&self.changes.borrow_and_update());
+        if self.generation.replace(session.generation) != Some(session.generation) {
+            self.position.forget();
+            self.was_open = false;
+        }
+        session
+    }
+
+    /// Hears one connection to its end, and waits for as long as is due before the next.
+    async fn hear(&mut self, session: &Arc<Session>, stream: Box<Stream>) -> Result<(), Error> {
+        let (shared, position) = (self.shared, &mut self.position);
+        (self.was_open, self.unheard) = (true, 0);
+        position.connected();
+        shared.owner.event(Event::StandaloneOpen);
+        if session.note_listener() && position.last_event_id().is_none() {
+            shared.owner.event(Event::Gap);
+        }
+        let (begun, has_spoken) = (Instant::now(), AtomicBool::new(false));
+        tokio::select! {
+            end = listen(shared, session, stream, position, &has_spoken) => match end {
+                End::Over(_) => {}
+                // It would come again and again.
+                End::TooMuch(error) => return Err(Error::BadAnswer(error.to_string())),
+            },
+            // Its session is over, whether or not the server has noticed.
+            _ = self.changes.changed() => {}
+            () = reopening(shared, &has_spoken) => {
+                tokio::time::sleep(REOPENING).await;
+                return Ok(());
+            }
+        }
+        position.ended(begun.elapsed());
+        if position.is_hung_up_on() {
+            // It may not know the event any more, and not say so either: rmcp's streams are empty then.
+            position.forget();
+        }
+        position.lasted(begun.elapsed(), &shared.link.backoff);
+        tokio::time::sleep(position.wait(&shared.link.backoff)).await;
+        Ok(())
+    }
+
+    /// The server does not find the stream: there is another session if it has lost this one. If it has not, or loses one after the
+    /// other, it has none for us in this session, and only those who call can tell when that is over.
+    async fn succeed(&mut self, sessions: &Sessions, lost: &Arc<Session>) -> Result<(), Error> {
+        let is_lost = self.was_open || is_forgotten(self.shared, lost).await?;
+        if is_lost && self.unheard < MAX_UNHEARD {
+            sessions.renew(self.shared, lost).await?;
+            self.unheard += u32::from(!self.was_open);
+            return Ok(());
+        }
+        self.shared.owner.event(Event::StandaloneAbsent);
+        // Whoever could change it lives as long as this does.
+        let _ = self.changes.changed().await;
+        Ok(())
+    }
+
+    /// Who was away may come back: another attempt when it has answered somebody, or else after a while.
+    async fn wait_for_the_server(&mut self) {
+        tokio::select! {
+            () = self.shared.answered.notified() => {}
+            _ = self.changes.changed() => {}
+            // If it fails again, that is that for another while.
+            () = tokio::time::sleep(self.shared.link.backoff.seldom) => return,
+        }
+        self.position.give_another_chance();
+    }
+}
+
+/// Whether the server has forgotten a session in which it does not find the stream. There are servers that know no GET and say so
+/// in this way.
+async fn is_forgotten(shared: &Shared, session: &Session) -> Result<bool, Error> {
+    let id = shared.link.next_id();
+    let ping = message::request(&id, "ping", None);
+    let (_, reply) = shared.link.request(&id, session.revision, session.headers(), ping).await?;
+    Ok(match reply {
+        Reply::Answer(_) => false,
+        Reply::Refusal { status, answer, .. } => {
+            let knows_no_ping = answer.as_ref().and_then(Answer::code) == Some(i64::from(METHOD_NOT_FOUND));
+            StatusCode::from_u16(status).is_ok_and(|status| session.is_lost(status)) && !knows_no_ping
+        }
+    })
 }
 
 /// Waits until the stream is to be opened again. One on which the server speaks is as it should be.
@@ -134,8 +212,8 @@ enum Refusal {
     Absent,
     /// The server does not know the event from which on we want it.
     Unknown,
-    /// The server has forgotten the session.
-    Lost,
+    /// The server has forgotten the session, or does not know what a GET is.
+    NotFound,
     Failed(Error),
 }
 
@@ -151,7 +229,7 @@ async fn open(shared: &Shared, session: &Session, position: &Position) -> Result
     match read.await.unwrap_or(Err(Error::Timeout(Wait::Head))).map_err(Refusal::Failed)? {
         Incoming::Stream(stream) => Ok(Box::new(stream)),
         Incoming::Refusal { status: StatusCode::METHOD_NOT_ALLOWED, .. } => Err(Refusal::Absent),
-        Incoming::Refusal { status, .. } if session.is_lost(status) => Err(Refusal::Lost),
+        Incoming::Refusal { status, .. } if session.is_lost(status) => Err(Refusal::NotFound),
         Incoming::Refusal { status, .. } if last.is_some() && status == StatusCode::BAD_REQUEST => {
             Err(Refusal::Unknown)
         }

@@ -67,6 +67,8 @@ struct Opening {
     generation: u64,
     seat: u64,
     flight: Flight,
+    /// Until when it may take.
+    end: Instant,
 }
 
 /// A session as its id names it.
@@ -164,13 +166,16 @@ impl Child {
         if starts.opening.as_ref().is_none_or(|opening| opening.generation != generation) {
             let seat = process.seat();
             match process.begin(Sender::Opening(seat), message, id) {
-                Ok(flight) => starts.opening = Some(Opening { generation, seat, flight }),
+                Ok(flight) => {
+                    let end = Instant::now() + self.yard.stdio.opening;
+                    starts.opening = Some(Opening { generation, seat, flight, end });
+                }
                 Err(error) => return unwritten(&error, id),
             }
         }
         // It stays where it is while it is waited for: whoever waits may go.
         let Some(opening) = &mut starts.opening else { return not_found() };
-        let (seat, end) = (opening.seat, opening.flight.reader.first().await);
+        let (seat, end) = (opening.seat, opening.outcome(&process, self.yard.stdio.opening).await);
         starts.opening = None;
         match end {
             Some(End::Answer(text)) => {
@@ -283,6 +288,18 @@ impl Drop for Child {
         if let Some(process) = self.process() {
             process.end("its session is over");
         }
+    }
+}
+
+impl Opening {
+    /// Waits for the answer. A process that has not given it in time never will, and those who come after need another.
+    async fn outcome(&mut self, process: &Process, patience: Duration) -> Option<End> {
+        let answer = self.flight.reader.first();
+        if let Ok(end) = tokio::time::timeout_at(self.end, answer).await {
+            return end;
+        }
+        process.expel(format!("it did not answer initialize within {patience:?}"));
+        self.flight.reader.first().await
     }
 }
 

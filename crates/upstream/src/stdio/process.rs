@@ -2,6 +2,7 @@
 //!
 //! It has four tasks: three for its pipes, and one that waits for its end.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -33,6 +34,8 @@ pub(super) struct Process {
     router: Mutex<Router>,
     input: mpsc::Sender<Written>,
     room: Arc<Semaphore>,
+    /// Lines that were sent to it.
+    sent: AtomicU64,
     state: Mutex<State>,
     started: Instant,
     /// It shall end.
@@ -106,6 +109,7 @@ impl Process {
             router: Mutex::default(),
             input,
             room: Arc::new(Semaphore::new(MAX_INPUT_BYTES as usize)),
+            sent: AtomicU64::new(0),
             state: Mutex::default(),
             started: Instant::now(),
             ending,
@@ -231,6 +235,7 @@ impl Process {
 
     fn send(&self, text: Bytes) -> Result<(), WriteError> {
         let size = u32::try_from(text.len()).unwrap_or(u32::MAX).min(MAX_INPUT_BYTES);
+        self.sent.fetch_add(1, Ordering::Relaxed);
         let room = Arc::clone(&self.room).try_acquire_many_owned(size).map_err(|_| WriteError::Full)?;
         self.input.try_send(Written { text: splice::one_line(text), _room: room }).map_err(
             |error| match error {
@@ -291,14 +296,16 @@ impl Process {
         drop(permit);
         self.ended.cancel();
         let status = exited.map(|status| describe(&status)).unwrap_or_default();
+        let last_words = self.state().last_words.take();
         if unwanted {
             tracing::debug!(session = self.name, pid = id, status, why, "a program was ended");
         } else {
-            tracing::warn!(session = self.name, pid = id, status, why, "a program has ended");
+            tracing::warn!(session = self.name, pid = id, status, why, last_words, "a program has ended");
         }
     }
 
-    /// What to tell those who waited for an answer.
+    /// What to tell those who waited for an answer. What it wrote on the side they hear only if nobody but the sender of the one
+    /// line that it was sent can hear of it.
     fn why(&self, exited: Option<&std::io::Result<std::process::ExitStatus>>) -> String {
         let state = self.state();
         let why = match (&state.reason, exited) {
@@ -308,8 +315,10 @@ impl Process {
             (None, None) if self.ending.is_cancelled() => "the program was ended".to_owned(),
             (None, None) => "the program closed its output or its input".to_owned(),
         };
-        match (&state.reason, &state.last_words) {
-            (None, Some(words)) => format!("{why}; its last words: {words}"),
+        // What it says later may be about the requests of others. Until then it is why it does not start.
+        let is_for_its_sender = state.reason.is_none() && self.sent.load(Ordering::Relaxed) <= 1;
+        match &state.last_words {
+            Some(words) if is_for_its_sender => format!("{why}; its last words: {words}"),
             _ => why,
         }
     }

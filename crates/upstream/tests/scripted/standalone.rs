@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use steadfast::SessionEventKind::Healed;
 
 use crate::support::server::{Reply, Request, Server};
-use crate::support::{Value, json};
+use crate::support::{Backing, Host, Relay, Session, Value, json, within};
 
+use super::forgetful::Forgetful;
 use super::{call, opened};
 
 fn changed(kind: &str) -> Value {
@@ -160,6 +164,81 @@ async fn a_stream_that_was_given_up_is_opened_when_the_server_is_back() {
     let mut listener = session.listen().stream().await;
     call(&session, 1, "t").await;
     assert_eq!(listener.message().await, updated("test:back"));
+}
+
+/// The same for a session that nobody calls in, at a server that has forgotten it meanwhile.
+#[tokio::test]
+async fn a_session_that_only_listens_is_healed_when_the_server_is_back() {
+    let forgetful = Forgetful::start("s", |request| {
+        let is_first = request.header("mcp-session-id") == Some("s1");
+        let stream = if is_first { Reply::stream() } else { Reply::stream().event(&updated("test:back")) };
+        (request.verb == "GET").then(|| stream.hang())
+    })
+    .await;
+    let relay = Relay::before(&forgetful.server.url()).await;
+    let host = Host::before(Backing::Memory, [relay.url()], |builder| {
+        builder.upstream(|config| config.backoff.seldom = Duration::from_millis(20))
+    })
+    .await;
+    let session = Session::open(&host).await;
+    let mut listener = session.listen().stream().await;
+    forgetful.server.until("a GET", |log| gets(log) == 1).await;
+    relay.kill().await;
+    // Longer than all attempts of the beginning take.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    forgetful.forget();
+    relay.revive();
+    host.heard.once(&session, Healed).await;
+    let heard = async { while listener.message().await != updated("test:back") {} };
+    within("what the server says in its new session", heard).await;
+    assert_eq!(forgetful.opened(), 2);
+}
+
+#[tokio::test]
+async fn a_session_that_only_listens_leaves_a_dead_replica() {
+    let at_b =
+        |request: &Request| (request.verb == "GET").then(|| Reply::stream().event(&updated("test:b")).hang());
+    let a = Forgetful::start("a", |request| (request.verb == "GET").then(|| Reply::stream().hang())).await;
+    let b = Forgetful::start("b", at_b).await;
+    let at_a = Relay::before(&a.server.url()).await;
+    let host = Host::before(Backing::Memory, [at_a.url(), b.server.url()], |builder| builder).await;
+    let session = Session::open(&host).await;
+    session.request(1, "resources/subscribe", json!({"uri": "test:b"})).send().await.answer();
+    let mut listener = session.listen().stream().await;
+    a.server.until("a GET", |log| gets(log) == 1).await;
+    at_a.kill().await;
+    host.heard.once(&session, Healed).await;
+    b.server.until("a GET", |log| gets(log) == 1).await;
+    // Once because it was opened anew, and once because the server says so.
+    let heard = async {
+        let mut times = 0;
+        while times < 2 {
+            times += usize::from(listener.message().await == updated("test:b"));
+        }
+    };
+    within("what the server says elsewhere", heard).await;
+    let is_watched = |log: &[Request]| log.iter().any(|request| request.method() == "resources/subscribe");
+    b.server.until("the subscription", is_watched).await;
+    assert_eq!((a.opened(), b.opened(), host.upstream().healed()), (1, 1, 1));
+}
+
+/// A server whose routes are those of POST alone has not lost a session because it says 404 to a GET.
+#[tokio::test]
+async fn a_server_that_knows_no_get_keeps_its_session() {
+    let server = Server::with_sessions(|request| match (request.verb.as_str(), request.method()) {
+        ("GET", _) => Some(Reply::status(404)),
+        (_, "ping") => Some(Reply::result(request, &json!({}))),
+        _ => echo(request),
+    })
+    .await;
+    let (host, session) = opened(&server).await;
+    server.until("a look", |log| log.iter().any(|request| request.method() == "ping")).await;
+    for id in 0..5 {
+        assert_eq!(call(&session, id, "t").await["result"], json!({}));
+    }
+    let log = server.log();
+    assert_eq!(log.iter().filter(|request| request.method() == "initialize").count(), 1);
+    assert_eq!((gets(&log), host.upstream().healed()), (1, 0));
 }
 
 /// What the server says before the client has heard of its session waits for it.

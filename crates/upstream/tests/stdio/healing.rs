@@ -1,10 +1,12 @@
 //! A program that has ended is started again, within bounds.
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use steadfast_client::{Backoff, Error, Event};
 use steadfast_upstream::stdio::Programs;
-use steadfast_upstream::{Sharing, Stdio};
+use steadfast_upstream::{Program, Sharing, Stdio};
 
 use super::support::*;
 
@@ -129,6 +131,41 @@ async fn a_program_that_starts_slowly_is_waited_for_by_the_next() {
         let seen = value(call(&client, "seen", json!({})).await);
         assert_eq!(seen["seen"][0], "initialize");
         assert_eq!(seen["seen"][1]["method"], "notifications/initialized");
+    }
+}
+
+/// It hangs while it starts, and nobody can tell that from being slow, except by its time.
+#[tokio::test]
+async fn a_program_that_never_answers_initialize_is_ended_and_started_again() {
+    for sharing in [Sharing::PerSession, Sharing::Shared] {
+        let folder = tempfile::tempdir().unwrap();
+        let mark = folder.path().join("mark");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stdio/mute_once.sh");
+        let program = Program {
+            command: "sh".to_owned(),
+            arguments: vec![script.display().to_string()],
+            environment: BTreeMap::from([("MARK".to_owned(), mark.display().to_string())]),
+            ..Program::default()
+        };
+        let stdio = Stdio { sharing, opening: Duration::from_millis(600), ..Stdio::new(program) };
+        let programs = programs(stdio);
+        let child = programs.child("alone");
+        let mut hasty = config();
+        hasty.timeouts.control = Duration::from_millis(300);
+        let error = connect(child.clone(), hasty, ()).await.expect_err("it does not answer");
+        assert!(matches!(error, Error::Timeout(_)), "{error:?}");
+        let pid = std::fs::read_to_string(mark.join("pid")).unwrap().trim().parse().unwrap();
+        assert!(is_running(pid), "it may only be slow");
+        match connect(child.clone(), config(), ()).await {
+            Err(Error::Refused { status: 503, body, .. }) => {
+                let why = "the program was ended: it did not answer initialize within 600ms";
+                assert!(String::from_utf8_lossy(&body).contains(why), "{body:?}");
+            }
+            other => panic!("not refused: {other:?}"),
+        }
+        assert!(!is_running(pid));
+        let client = connect(child, config(), ()).await.unwrap();
+        assert_eq!(client.session_id().as_deref(), Some("b007-2-1"), "another process");
     }
 }
 

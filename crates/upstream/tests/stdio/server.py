@@ -84,7 +84,7 @@ def call(message):
     elif tool == "long":
         write("x" * arguments["bytes"] + "\n")
     elif tool == "crash":
-        die(7, "a bug was hit")
+        die(7, arguments.get("words", "a bug was hit"))
     elif tool == "half":
         write('{"jsonrpc":"2.0","id":%d,"result":{"ha' % request)
         os._exit(0)

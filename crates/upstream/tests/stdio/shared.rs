@@ -163,3 +163,16 @@ async fn a_crash_is_healed_for_every_session() {
     let pids = tokio::join!(call(&one, "echo", json!({})), call(&two, "echo", json!({})));
     assert_eq!(pid(value(pids.0)), pid(value(pids.1)));
 }
+
+/// What it says when it dies may be about anybody.
+#[tokio::test]
+async fn the_last_words_of_a_program_are_not_for_its_callers() {
+    let programs = shared("good");
+    let one = connect(programs.child("one"), config(), ()).await.unwrap();
+    let two = connect(programs.child("two"), config(), ()).await.unwrap();
+    let hanging = begin(&two, "hang", json!({}));
+    let crashing = begin(&one, "crash", json!({"words": "KeyError: 'the token of one'"}));
+    let expect = "the program ended with exit status: 7, and it cannot be resumed";
+    assert_eq!(unknown(within("the crash", crashing.answer()).await), expect);
+    assert_eq!(unknown(within("the other", hanging.answer()).await), expect);
+}
