@@ -111,9 +111,9 @@ impl Backing for Postgres {
             &forget_seqs,
         ];
         Ok(match self.find("commit", params).await? {
-            Found::Nothing => Committed::Beaten(None),
+            Found::Nothing => Committed::Beaten { session: None, perhaps_by_itself: false },
             Found::AsSeen(_) => Committed::Done,
-            Found::Other(snapshot) => Committed::Beaten(Some(snapshot)),
+            Found::Other(snapshot) => Committed::Beaten { session: Some(snapshot), perhaps_by_itself: false },
         })
     }
 

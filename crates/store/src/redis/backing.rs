@@ -7,6 +7,7 @@ use redis::Value;
 use steadfast_session::{Limit, NodeId, SessionId, Time};
 use tokio::task::JoinSet;
 
+use super::cluster::Sent;
 use super::keys::{Keys, event_name, event_of, listed_of, member, node_name, node_of};
 use super::link::{Link, Source};
 use crate::error::StoreError;
@@ -52,9 +53,10 @@ impl Redis {
         }
     }
 
-    async fn on_session(&self, script: &Source, id: SessionId, args: &[&[u8]]) -> Answer<Found> {
+    async fn on_session(&self, script: &Source, id: SessionId, args: &[&[u8]]) -> Answer<(Found, Sent)> {
         let (rows, log) = (self.keys.rows(id), self.keys.log(id));
-        found(self.link.run(script, &[rows.as_bytes(), log.as_bytes()], args).await?)
+        let (answer, sent) = self.link.run_noting(script, &[rows.as_bytes(), log.as_bytes()], args).await?;
+        Ok((found(answer)?, sent))
     }
 
     async fn on_lists(&self, script: &Source, keys: &[&str], args: &[&[u8]]) -> Answer<Value> {
@@ -75,7 +77,7 @@ impl Redis {
 
 impl Backing for Redis {
     async fn load(&self, session: SessionId, seen: &Stamp) -> Answer<Loaded> {
-        Ok(match self.on_session(&self.scripts.load, session, &[&stamp_text(seen)]).await? {
+        Ok(match self.on_session(&self.scripts.load, session, &[&stamp_text(seen)]).await?.0 {
             Found::Nothing => Loaded::Missing,
             Found::AsSeen(_) => Loaded::Same,
             Found::Other(snapshot) => Loaded::Newer(snapshot),
@@ -106,10 +108,12 @@ impl Backing for Redis {
                 arguments.push(text.to_owned());
             }
         }
-        Ok(match self.on_session(&self.scripts.commit, session, &arguments.slices()).await? {
-            Found::Nothing => Committed::Beaten(None),
+        let (found, sent) = self.on_session(&self.scripts.commit, session, &arguments.slices()).await?;
+        let perhaps_by_itself = sent == Sent::PerhapsMore;
+        Ok(match found {
+            Found::Nothing => Committed::Beaten { session: None, perhaps_by_itself },
             Found::AsSeen(_) => Committed::Done,
-            Found::Other(snapshot) => Committed::Beaten(Some(snapshot)),
+            Found::Other(snapshot) => Committed::Beaten { session: Some(snapshot), perhaps_by_itself },
         })
     }
 
@@ -117,7 +121,7 @@ impl Backing for Redis {
         let mut arguments = Arguments::default();
         arguments.push(stamp_text(seen));
         events.iter().for_each(|key| arguments.push(event_name(key)));
-        Ok(match self.on_session(&self.scripts.payloads, session, &arguments.slices()).await? {
+        Ok(match self.on_session(&self.scripts.payloads, session, &arguments.slices()).await?.0 {
             Found::Nothing => Payloads::Missing,
             Found::AsSeen(payloads) => Payloads::Read(payloads),
             Found::Other(snapshot) => Payloads::Newer(snapshot),

@@ -98,8 +98,12 @@ impl Next {
 #[derive(Debug)]
 pub(crate) enum Committed {
     Done,
-    /// The session has another version: here it is. `None` if it does not exist.
-    Beaten(Option<Snapshot>),
+    /// The session has another version, or does not exist.
+    Beaten {
+        session: Option<Snapshot>,
+        /// The commit may have reached the database more than once: what was faster may be the same commit.
+        perhaps_by_itself: bool,
+    },
 }
 
 #[derive(Debug)]

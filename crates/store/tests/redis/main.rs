@@ -4,6 +4,7 @@ mod access;
 mod audit;
 mod cluster;
 mod database;
+mod doubled;
 mod economy;
 mod scripts;
 mod troubled;
