@@ -159,6 +159,11 @@ impl Backing for Postgres {
         Ok(Count { listed: number(0)?, open: number(1)?, sample })
     }
 
+    async fn ping(&self) -> Answer<()> {
+        // Whoever that is: the schema is there, and its functions may be called.
+        self.lines.call("alive", &[&0_i64, &self.node_ttl]).await.map(drop)
+    }
+
     async fn schedule(&self, listed: &Listed, at: Time) -> Answer<()> {
         self.lines.call("schedule", &[&id(&listed.session), &whole(at.0)]).await.map(drop)
     }

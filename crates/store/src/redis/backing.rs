@@ -171,14 +171,23 @@ impl Backing for Redis {
             let (link, key) = (self.link.clone(), self.keys.rows(session));
             rows.spawn_local(async move { link.query(redis::cmd("HGET").arg(key).arg("m")).await });
         }
-        let mut sample = Vec::new();
+        let (mut sample, mut failed) = (Vec::new(), None);
         while let Some(row) = rows.join_next().await {
-            // Nothing is there if a session is gone and still listed.
-            if let Value::BulkString(row) = row.map_err(|panic| StoreError::Corrupt(panic.to_string()))?? {
-                sample.push(row.into());
+            // Nothing is there if a session is gone and still listed, and none of those whose part of a cluster is down.
+            match row.map_err(|panic| StoreError::Corrupt(panic.to_string()))? {
+                Ok(Value::BulkString(row)) => sample.push(row.into()),
+                Ok(_) => {}
+                Err(error) => failed = Some(error),
             }
         }
+        if let Some(error) = failed.filter(|_| sample.is_empty()) {
+            return Err(error);
+        }
         Ok(Count { open: listed.saturating_sub(closed), listed, sample })
+    }
+
+    async fn ping(&self) -> Answer<()> {
+        self.link.ping(&self.keys.nodes).await
     }
 
     async fn schedule(&self, listed: &Listed, at: Time) -> Answer<()> {

@@ -206,6 +206,8 @@ pub(crate) trait Backing: 'static {
     /// A session is gone: it stands nowhere any more, nor among what these nodes may hold.
     async fn forget(&self, listed: &Listed, present: &[NodeId]) -> Answer<()>;
     async fn count(&self) -> Answer<Count>;
+    /// The cheapest question there is, to any part of the database.
+    async fn ping(&self) -> Answer<()>;
 
     /// Looks at a session no later than then.
     async fn schedule(&self, listed: &Listed, at: Time) -> Answer<()>;

@@ -70,6 +70,7 @@ impl<B: Backing> Worker<B> {
             }
             Job::Bury { now, to } => drop(to.send(self.bury(now).await)),
             Job::Leave { node, now, to } => drop(to.send(self.leave(node, now).await)),
+            Job::Answers { to } => drop(to.send(self.patiently(|| self.backing.ping()).await)),
             Job::Usage { to } => drop(to.send(self.usage().await)),
         }
     }
