@@ -27,6 +27,7 @@ const SAMPLE: i64 = 256;
 
 pub(super) struct Postgres {
     lines: Lines,
+    beats: Lines,
     listener: Rc<Listener>,
     schema: String,
     node_ttl: i64,
@@ -40,6 +41,7 @@ impl Postgres {
         }
         let door = Door::new(options)?;
         let lines = Lines::new(door.clone(), options);
+        let beats = options.for_beats();
         match lines.begin().await {
             Ok(()) => {}
             // It will be there again: whoever uses the store finds out.
@@ -48,6 +50,7 @@ impl Postgres {
         }
         Ok(Self {
             lines,
+            beats: Lines::new(Door::new(&beats)?, &beats),
             listener: Listener::start(door, options.response_timeout, news),
             schema: options.schema.clone(),
             node_ttl: millis(options.node_ttl),
@@ -180,7 +183,7 @@ impl Backing for Postgres {
     }
 
     async fn beat(&self, nodes: &[NodeId]) -> Answer<()> {
-        self.lines.call("beat", &[&numbers(nodes), &self.node_ttl]).await.map(drop)
+        self.beats.call("beat", &[&numbers(nodes), &self.node_ttl]).await.map(drop)
     }
 
     async fn is_alive(&self, node: NodeId) -> Answer<bool> {

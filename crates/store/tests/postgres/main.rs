@@ -1,6 +1,7 @@
 //! The PostgreSQL store keeps the contract, and what a server on the network adds to it.
 
 mod audit;
+mod beats;
 mod database;
 mod economy;
 mod schema;
