@@ -12,6 +12,8 @@ mod cache;
 mod codec;
 mod commands;
 mod errands;
+#[cfg(test)]
+mod golden;
 mod job;
 mod others;
 mod slot;

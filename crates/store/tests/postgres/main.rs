@@ -4,6 +4,7 @@ mod audit;
 mod beats;
 mod database;
 mod economy;
+mod older;
 mod schema;
 mod secure;
 mod waits;

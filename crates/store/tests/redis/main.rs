@@ -6,6 +6,7 @@ mod cluster;
 mod database;
 mod doubled;
 mod economy;
+mod older;
 mod parts;
 mod scripts;
 mod troubled;
