@@ -9,6 +9,7 @@ mod economy;
 mod older;
 mod parts;
 mod scripts;
+mod secure;
 mod troubled;
 
 #[path = "../remote/common.rs"]
