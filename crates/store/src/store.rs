@@ -65,6 +65,11 @@ pub trait Store: Send + Sync + 'static {
     /// Says who hears of changes. To be called once, before the first command.
     fn subscribe(&self, subscriber: Arc<dyn Subscriber>);
 
+    /// Whether the store answers at all: one cheap question, for those who have to say again and again whether this process is
+    /// of use. A store in parts answers if one of them does.
+    fn answers(&self) -> Reply<()>;
+
+    /// How much there is. May have to ask for much.
     fn usage(&self) -> Reply<Usage>;
 }
 

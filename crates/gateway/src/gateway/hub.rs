@@ -213,6 +213,10 @@ impl Store for View {
         self.store.changes_elsewhere()
     }
 
+    fn answers(&self) -> Reply<()> {
+        self.store.answers()
+    }
+
     fn usage(&self) -> Reply<Usage> {
         self.store.usage()
     }

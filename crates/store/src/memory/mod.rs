@@ -274,6 +274,10 @@ impl Store for MemoryStore {
         self.outlet.set(subscriber);
     }
 
+    fn answers(&self) -> Reply<()> {
+        Reply::ready(Ok(()))
+    }
+
     fn usage(&self) -> Reply<Usage> {
         let bytes = self
             .shared

@@ -27,6 +27,7 @@ const SAMPLE: i64 = 256;
 
 pub(super) struct Postgres {
     lines: Lines,
+    beats: Lines,
     listener: Rc<Listener>,
     schema: String,
     node_ttl: i64,
@@ -40,6 +41,7 @@ impl Postgres {
         }
         let door = Door::new(options)?;
         let lines = Lines::new(door.clone(), options);
+        let beats = options.for_beats();
         match lines.begin().await {
             Ok(()) => {}
             // It will be there again: whoever uses the store finds out.
@@ -48,6 +50,7 @@ impl Postgres {
         }
         Ok(Self {
             lines,
+            beats: Lines::new(Door::new(&beats)?, &beats),
             listener: Listener::start(door, options.response_timeout, news),
             schema: options.schema.clone(),
             node_ttl: millis(options.node_ttl),
@@ -111,9 +114,9 @@ impl Backing for Postgres {
             &forget_seqs,
         ];
         Ok(match self.find("commit", params).await? {
-            Found::Nothing => Committed::Beaten(None),
+            Found::Nothing => Committed::Beaten { session: None, perhaps_by_itself: false },
             Found::AsSeen(_) => Committed::Done,
-            Found::Other(snapshot) => Committed::Beaten(Some(snapshot)),
+            Found::Other(snapshot) => Committed::Beaten { session: Some(snapshot), perhaps_by_itself: false },
         })
     }
 
@@ -159,6 +162,11 @@ impl Backing for Postgres {
         Ok(Count { listed: number(0)?, open: number(1)?, sample })
     }
 
+    async fn ping(&self) -> Answer<()> {
+        // Whoever that is: the schema is there, and its functions may be called.
+        self.lines.call("alive", &[&0_i64, &self.node_ttl]).await.map(drop)
+    }
+
     async fn schedule(&self, listed: &Listed, at: Time) -> Answer<()> {
         self.lines.call("schedule", &[&id(&listed.session), &whole(at.0)]).await.map(drop)
     }
@@ -175,7 +183,7 @@ impl Backing for Postgres {
     }
 
     async fn beat(&self, nodes: &[NodeId]) -> Answer<()> {
-        self.lines.call("beat", &[&numbers(nodes), &self.node_ttl]).await.map(drop)
+        self.beats.call("beat", &[&numbers(nodes), &self.node_ttl]).await.map(drop)
     }
 
     async fn is_alive(&self, node: NodeId) -> Answer<bool> {

@@ -9,6 +9,9 @@ use tokio_postgres::config::{Host, SslMode};
 /// The longest name of a schema. Channels are named after it and a node, and names end at 63 bytes.
 const LONGEST_SCHEMA: usize = 40;
 
+/// A beat is waited for this long, however short `node_ttl` is: whoever gives up too soon is never heard.
+const SHORTEST_WAIT: Duration = Duration::from_millis(250);
+
 /// How PostgreSQL is used. The password in it is not shown.
 #[derive(Clone, Debug)]
 pub struct PostgresOptions {
@@ -17,7 +20,7 @@ pub struct PostgresOptions {
     pub ca: Option<PathBuf>,
     /// Where the tables are, for those who share a database.
     pub schema: String,
-    /// Connections for commands, at most. One more listens for news.
+    /// Connections for commands, at most. One more listens for news, and one shows that this process is alive.
     pub connections: usize,
     pub connect_timeout: Duration,
     /// How long one request may take.
@@ -80,6 +83,19 @@ impl PostgresOptions {
             }
         }
         is_schema(&options.schema).then_some(options)
+    }
+
+    /// For the connection on which this process shows that it is alive, and nothing else waits: a beat that is not answered is
+    /// given up, and its connection with it, while there is time for another.
+    pub(super) fn for_beats(&self) -> Self {
+        let within = |part: u32| (self.node_ttl / part).max(SHORTEST_WAIT);
+        Self {
+            connections: 1,
+            connect_timeout: self.connect_timeout.min(within(2)),
+            response_timeout: self.response_timeout.min(within(4)),
+            patience: self.patience.min(within(4)),
+            ..self.clone()
+        }
     }
 
     fn new(mut config: Config) -> Self {

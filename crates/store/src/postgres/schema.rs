@@ -9,7 +9,7 @@ use tokio_postgres::{Client, Error, Transaction};
 use super::failure::{NoLine, text};
 
 /// The steps. The number of a version is that of the steps that lead to it: never change one, add one.
-const STEPS: &[&str] = &[include_str!("sql/tables-1.sql")];
+const STEPS: &[&str] = &[include_str!("sql/tables-1.sql"), include_str!("sql/step-2.sql")];
 
 const FUNCTIONS: &[&str] = &[
     include_str!("sql/functions/helpers.sql"),
@@ -102,4 +102,43 @@ async fn migrate(transaction: &Transaction<'_>, schema: &str, from: usize) -> Re
     let version = i32::try_from(STEPS.len()).unwrap_or(i32::MAX);
     transaction.batch_execute("DELETE FROM format").await?;
     transaction.execute("INSERT INTO format VALUES ($1)", &[&version]).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A fingerprint of each step, and of all functions as of the version that it leads to.
+    const PINNED: &[(u64, u64)] =
+        &[(0x1482_d9e6_58d4_24e6, 0x6a6f_57bd_d191_bc36), (0x4f3b_8fc9_4246_1fc3, 0x0315_c840_55d4_0856)];
+
+    /// FNV-1a: nobody tries to deceive this test.
+    fn fingerprint(texts: &[&str]) -> u64 {
+        let bytes = texts.iter().flat_map(|text| text.bytes().chain([0]));
+        bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        })
+    }
+
+    #[test]
+    fn a_step_never_changes() {
+        let steps: Vec<u64> = STEPS.iter().map(|step| fingerprint(&[step])).collect();
+        let pinned: Vec<u64> = PINNED.iter().map(|(step, _)| *step).collect();
+        assert_eq!(
+            steps, pinned,
+            "databases that have done a step do not do it again: leave it as it was, add another one to `STEPS`, and a row to \
+             `PINNED` ({steps:#x?})"
+        );
+    }
+
+    #[test]
+    fn functions_change_with_a_step() {
+        let functions = fingerprint(FUNCTIONS);
+        let (_, pinned) = PINNED[PINNED.len() - 1];
+        assert_eq!(
+            functions, pinned,
+            "databases get other functions with a new version only: add a step to `STEPS` (a comment will do if no table \
+             changes), a row to `PINNED` ({functions:#x}), and the dump of the version before to `tests/postgres/golden`"
+        );
+    }
 }

@@ -7,6 +7,7 @@ use redis::Value;
 use steadfast_session::{Limit, NodeId, SessionId, Time};
 use tokio::task::JoinSet;
 
+use super::cluster::Sent;
 use super::keys::{Keys, event_name, event_of, listed_of, member, node_name, node_of};
 use super::link::{Link, Source};
 use crate::error::StoreError;
@@ -52,9 +53,10 @@ impl Redis {
         }
     }
 
-    async fn on_session(&self, script: &Source, id: SessionId, args: &[&[u8]]) -> Answer<Found> {
+    async fn on_session(&self, script: &Source, id: SessionId, args: &[&[u8]]) -> Answer<(Found, Sent)> {
         let (rows, log) = (self.keys.rows(id), self.keys.log(id));
-        found(self.link.run(script, &[rows.as_bytes(), log.as_bytes()], args).await?)
+        let (answer, sent) = self.link.run_noting(script, &[rows.as_bytes(), log.as_bytes()], args).await?;
+        Ok((found(answer)?, sent))
     }
 
     async fn on_lists(&self, script: &Source, keys: &[&str], args: &[&[u8]]) -> Answer<Value> {
@@ -75,7 +77,7 @@ impl Redis {
 
 impl Backing for Redis {
     async fn load(&self, session: SessionId, seen: &Stamp) -> Answer<Loaded> {
-        Ok(match self.on_session(&self.scripts.load, session, &[&stamp_text(seen)]).await? {
+        Ok(match self.on_session(&self.scripts.load, session, &[&stamp_text(seen)]).await?.0 {
             Found::Nothing => Loaded::Missing,
             Found::AsSeen(_) => Loaded::Same,
             Found::Other(snapshot) => Loaded::Newer(snapshot),
@@ -106,10 +108,12 @@ impl Backing for Redis {
                 arguments.push(text.to_owned());
             }
         }
-        Ok(match self.on_session(&self.scripts.commit, session, &arguments.slices()).await? {
-            Found::Nothing => Committed::Beaten(None),
+        let (found, sent) = self.on_session(&self.scripts.commit, session, &arguments.slices()).await?;
+        let perhaps_by_itself = sent == Sent::PerhapsMore;
+        Ok(match found {
+            Found::Nothing => Committed::Beaten { session: None, perhaps_by_itself },
             Found::AsSeen(_) => Committed::Done,
-            Found::Other(snapshot) => Committed::Beaten(Some(snapshot)),
+            Found::Other(snapshot) => Committed::Beaten { session: Some(snapshot), perhaps_by_itself },
         })
     }
 
@@ -117,7 +121,7 @@ impl Backing for Redis {
         let mut arguments = Arguments::default();
         arguments.push(stamp_text(seen));
         events.iter().for_each(|key| arguments.push(event_name(key)));
-        Ok(match self.on_session(&self.scripts.payloads, session, &arguments.slices()).await? {
+        Ok(match self.on_session(&self.scripts.payloads, session, &arguments.slices()).await?.0 {
             Found::Nothing => Payloads::Missing,
             Found::AsSeen(payloads) => Payloads::Read(payloads),
             Found::Other(snapshot) => Payloads::Newer(snapshot),
@@ -167,14 +171,23 @@ impl Backing for Redis {
             let (link, key) = (self.link.clone(), self.keys.rows(session));
             rows.spawn_local(async move { link.query(redis::cmd("HGET").arg(key).arg("m")).await });
         }
-        let mut sample = Vec::new();
+        let (mut sample, mut failed) = (Vec::new(), None);
         while let Some(row) = rows.join_next().await {
-            // Nothing is there if a session is gone and still listed.
-            if let Value::BulkString(row) = row.map_err(|panic| StoreError::Corrupt(panic.to_string()))?? {
-                sample.push(row.into());
+            // Nothing is there if a session is gone and still listed, and none of those whose part of a cluster is down.
+            match row.map_err(|panic| StoreError::Corrupt(panic.to_string()))? {
+                Ok(Value::BulkString(row)) => sample.push(row.into()),
+                Ok(_) => {}
+                Err(error) => failed = Some(error),
             }
         }
+        if let Some(error) = failed.filter(|_| sample.is_empty()) {
+            return Err(error);
+        }
         Ok(Count { open: listed.saturating_sub(closed), listed, sample })
+    }
+
+    async fn ping(&self) -> Answer<()> {
+        self.link.ping(&self.keys.nodes).await
     }
 
     async fn schedule(&self, listed: &Listed, at: Time) -> Answer<()> {

@@ -1,13 +1,12 @@
 //! The connection: what is sent, and what its failures mean.
 
-use redis::aio::{ConnectionLike, ConnectionManagerConfig};
-use redis::cluster::{ClusterClient, ClusterConfig};
-use redis::cluster_async::ClusterConnection;
+use redis::aio::ConnectionManagerConfig;
 use redis::{Client, Cmd, ErrorKind, IntoConnectionInfo, ProtocolVersion, PushInfo, PushKind, RedisError};
 use redis::{Script, ServerErrorKind, Value};
 use tokio::sync::mpsc;
 
 use super::RedisOptions;
+use super::cluster::{Cluster, Sent};
 use super::single::Single;
 use crate::error::StoreError;
 use crate::remote::backing::{Answer, Told};
@@ -30,7 +29,7 @@ impl Source {
 #[derive(Clone)]
 pub(super) enum Link {
     Single(Single),
-    Cluster(ClusterConnection),
+    Cluster(Cluster),
 }
 
 impl Link {
@@ -48,7 +47,11 @@ impl Link {
             }
             Ok::<(), ()>(())
         };
-        let opened = if options.cluster { Self::cluster(options, hear) } else { Self::single(options, hear) };
+        let opened = if options.cluster {
+            Cluster::new(options, hear).map(Self::Cluster)
+        } else {
+            Self::single(options, hear)
+        };
         opened.map_err(|error| StoreError::Unavailable(error.to_string()))
     }
 
@@ -72,48 +75,55 @@ impl Link {
         Single::new(client, config).map(Self::Single)
     }
 
-    fn cluster(
-        options: &RedisOptions,
-        hear: impl Fn(PushInfo) -> Result<(), ()> + Send + Sync + 'static,
-    ) -> Result<Self, RedisError> {
-        let client = ClusterClient::builder(options.urls.iter().map(String::as_str))
-            .use_protocol(ProtocolVersion::RESP3)
-            .connection_timeout(options.connect_timeout)
-            .response_timeout(options.response_timeout)
-            .push_sender(hear)
-            .build()?;
-        Ok(Self::Cluster(client.get_pending_async_connection_with_config(ClusterConfig::new())))
+    pub(super) async fn run(&self, script: &Source, keys: &[&[u8]], args: &[&[u8]]) -> Answer<Value> {
+        self.run_noting(script, keys, args).await.map(|(answer, _)| answer)
     }
 
-    pub(super) async fn run(&self, script: &Source, keys: &[&[u8]], args: &[&[u8]]) -> Answer<Value> {
+    /// The same, with how often the script may have run.
+    pub(super) async fn run_noting(
+        &self,
+        script: &Source,
+        keys: &[&[u8]],
+        args: &[&[u8]],
+    ) -> Answer<(Value, Sent)> {
         let command = |name: &str, source: &str| {
             let mut command = redis::cmd(name);
             command.arg(source).arg(keys.len()).arg(keys).arg(args);
             command
         };
-        match self.request(&command("EVALSHA", &script.hash)).await {
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+        let (answer, sent) = match self.request(&command("EVALSHA", &script.hash)).await {
+            (Err(error), _) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                 self.request(&command("EVAL", script.text)).await
             }
             other => other,
-        }
-        .map_err(|error| self.meaning(&error))
+        };
+        answer.map(|answer| (answer, sent)).map_err(|error| self.meaning(&error, sent))
     }
 
     pub(super) async fn query(&self, command: &Cmd) -> Answer<Value> {
-        self.request(command).await.map_err(|error| self.meaning(&error))
+        let (answer, sent) = self.request(command).await;
+        answer.map_err(|error| self.meaning(&error, sent))
     }
 
-    fn meaning(&self, error: &RedisError) -> StoreError {
-        meaning(error, matches!(self, Self::Cluster(_)))
-    }
-
-    async fn request(&self, command: &Cmd) -> Result<Value, RedisError> {
+    /// Asks a single server for a key of ours, and a cluster for any of its servers.
+    pub(super) async fn ping(&self, key: &str) -> Answer<()> {
         match self {
-            Self::Single(connection) => connection.request(command).await,
-            Self::Cluster(connection) => {
-                connection.clone().req_packed_command(command).await?.extract_error()
-            }
+            Self::Single(_) => self.query(redis::cmd("EXISTS").arg(key)).await.map(drop),
+            Self::Cluster(cluster) => cluster.ping().await.map_err(|error| self.meaning(&error, Sent::Once)),
+        }
+    }
+
+    fn meaning(&self, error: &RedisError, sent: Sent) -> StoreError {
+        match self {
+            Self::Single(_) => meaning(error),
+            Self::Cluster(_) => meaning_in_cluster(error, sent),
+        }
+    }
+
+    async fn request(&self, command: &Cmd) -> (Result<Value, RedisError>, Sent) {
+        match self {
+            Self::Single(connection) => (connection.request(command).await, Sent::Once),
+            Self::Cluster(cluster) => cluster.request(command).await,
         }
     }
 
@@ -125,17 +135,17 @@ impl Link {
     pub(super) async fn subscribe(&self, channel: &str) -> Answer<()> {
         match self {
             Self::Single(connection) => connection.subscribe(channel).await,
-            Self::Cluster(connection) => connection.clone().ssubscribe(channel).await,
+            Self::Cluster(connection) => connection.subscribe(channel).await,
         }
-        .map_err(|error| self.meaning(&error))
+        .map_err(|error| self.meaning(&error, Sent::Once))
     }
 
     pub(super) async fn unsubscribe(&self, channel: &str) -> Answer<()> {
         match self {
             Self::Single(connection) => connection.unsubscribe(channel).await,
-            Self::Cluster(connection) => connection.clone().sunsubscribe(channel).await,
+            Self::Cluster(connection) => connection.unsubscribe(channel).await,
         }
-        .map_err(|error| self.meaning(&error))
+        .map_err(|error| self.meaning(&error, Sent::Once))
     }
 }
 
@@ -148,13 +158,22 @@ fn heard(push: &PushInfo) -> Option<Told> {
     Told::parse(std::str::from_utf8(text).ok()?)
 }
 
-/// What an error means: an answer of the server says that nothing was done, and so does a server that refuses connections. All
-/// else may have happened. In a cluster that can be said of nothing: a request whose connection breaks is sent again, and an error
-/// tells of the last time only.
-fn meaning(error: &RedisError, is_sent_again: bool) -> StoreError {
+/// What an error means in a cluster: nothing was done if the server says that the session is elsewhere. All else may tell of
+/// another request: what the client fails at when it looks for the servers is told to all who wait.
+fn meaning_in_cluster(error: &RedisError, sent: Sent) -> StoreError {
+    use ServerErrorKind::{Ask, Moved, TryAgain};
     let text = error.to_string();
     match error.kind() {
-        _ if is_sent_again => StoreError::Unknown(text),
+        ErrorKind::Server(Moved | Ask | TryAgain) if sent == Sent::Once => StoreError::Unavailable(text),
+        _ => StoreError::Unknown(text),
+    }
+}
+
+/// What an error means: an answer of the server says that nothing was done, and so does a server that refuses connections. All
+/// else may have happened.
+fn meaning(error: &RedisError) -> StoreError {
+    let text = error.to_string();
+    match error.kind() {
         ErrorKind::Server(_) | ErrorKind::Extension => StoreError::Unavailable(text),
         ErrorKind::AuthenticationFailed
         | ErrorKind::InvalidClientConfig
@@ -172,13 +191,19 @@ mod tests {
 
     #[test]
     fn what_may_have_happened_is_never_said_not_to_have() {
+        let error = |kind: ErrorKind| RedisError::from((kind, "an error"));
         let down = ErrorKind::Server(ServerErrorKind::ClusterDown);
         for kind in [down, ErrorKind::ClusterConnectionNotFound, ErrorKind::Extension] {
-            let error = || RedisError::from((kind, "an error"));
-            assert!(matches!(meaning(&error(), false), StoreError::Unavailable(_)), "{kind:?}");
-            assert!(matches!(meaning(&error(), true), StoreError::Unknown(_)), "{kind:?}");
+            assert!(matches!(meaning(&error(kind)), StoreError::Unavailable(_)), "{kind:?}");
+            assert!(
+                matches!(meaning_in_cluster(&error(kind), Sent::Once), StoreError::Unknown(_)),
+                "{kind:?}"
+            );
         }
-        let broken = RedisError::from((ErrorKind::Io, "the connection broke"));
-        assert!(matches!(meaning(&broken, false), StoreError::Unknown(_)));
+        assert!(matches!(meaning(&error(ErrorKind::Io)), StoreError::Unknown(_)));
+        assert!(matches!(meaning_in_cluster(&error(ErrorKind::Io), Sent::Once), StoreError::Unknown(_)));
+        let moved = ErrorKind::Server(ServerErrorKind::Moved);
+        assert!(matches!(meaning_in_cluster(&error(moved), Sent::Once), StoreError::Unavailable(_)));
+        assert!(matches!(meaning_in_cluster(&error(moved), Sent::PerhapsMore), StoreError::Unknown(_)));
     }
 }

@@ -4,6 +4,7 @@
 //! [`remote`](crate::remote) for what that means. Beside the sessions there are a few lists that help to find them.
 
 mod backing;
+mod cluster;
 mod keys;
 mod link;
 mod single;

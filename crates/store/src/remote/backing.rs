@@ -98,8 +98,12 @@ impl Next {
 #[derive(Debug)]
 pub(crate) enum Committed {
     Done,
-    /// The session has another version: here it is. `None` if it does not exist.
-    Beaten(Option<Snapshot>),
+    /// The session has another version, or does not exist.
+    Beaten {
+        session: Option<Snapshot>,
+        /// The commit may have reached the database more than once: what was faster may be the same commit.
+        perhaps_by_itself: bool,
+    },
 }
 
 #[derive(Debug)]
@@ -201,7 +205,10 @@ pub(crate) trait Backing: 'static {
     async fn release(&self, listed: &Listed) -> Answer<()>;
     /// A session is gone: it stands nowhere any more, nor among what these nodes may hold.
     async fn forget(&self, listed: &Listed, present: &[NodeId]) -> Answer<()>;
+    /// What cannot be read of a sample is left out of it.
     async fn count(&self) -> Answer<Count>;
+    /// The cheapest question there is, to any part of the database.
+    async fn ping(&self) -> Answer<()>;
 
     /// Looks at a session no later than then.
     async fn schedule(&self, listed: &Listed, at: Time) -> Answer<()>;
@@ -209,7 +216,7 @@ pub(crate) trait Backing: 'static {
     async fn reschedule(&self, listed: &Listed, seen: Time, at: Time) -> Answer<()>;
     async fn due(&self, now: Time, batch: usize) -> Answer<Vec<(Listed, Time)>>;
 
-    /// Shows that these nodes are alive.
+    /// Shows that these nodes are alive. Does not wait for other requests, and not for long: it is repeated.
     async fn beat(&self, nodes: &[NodeId]) -> Answer<()>;
     async fn is_alive(&self, node: NodeId) -> Answer<bool>;
     async fn dead_nodes(&self) -> Answer<Vec<NodeId>>;

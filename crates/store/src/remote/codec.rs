@@ -2,7 +2,7 @@
 //!
 //! A row's name says what it is (`m`, `c12`, `s0`, …); its value is its fields one after the other: numbers in groups of
 //! seven bits, texts and bytes with their length in front. A value begins with the number of its format, so that a later
-//! release can read what this one wrote.
+//! release can read what this one wrote. What each format looks like is in `golden/`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,9 @@ use super::backing::{EventKey, Snapshot};
 use super::slot::Standing;
 use crate::error::StoreError;
 
-const FORMAT: u64 = 2;
+/// The format that is written, and the oldest one that is read.
+pub(super) const FORMAT: u64 = 2;
+pub(super) const OLDEST: u64 = 2;
 
 pub(crate) const FACTS: &[u8] = b"f";
 pub(crate) const META: &[u8] = b"m";
@@ -185,7 +187,7 @@ impl Cells {
     fn open(row: Bytes) -> Cell<Self> {
         let mut cells = Self(row);
         match cells.number()? {
-            FORMAT => Ok(cells),
+            OLDEST..=FORMAT => Ok(cells),
             other => Err(unreadable(&format!("format {other}, which this release does not know"))),
         }
     }

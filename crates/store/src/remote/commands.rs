@@ -215,19 +215,12 @@ impl<B: Backing> Worker<B> {
         loop {
             let error = match self.backing.commit(id, write).await {
                 Ok(Committed::Done) => return Ok(Verdict::Done),
-                Ok(Committed::Beaten(Some(snapshot))) if write.next.is_some() => {
-                    return match snapshot.stamp.tells_of(write.seen.version, attempt) {
-                        Some(true) => Ok(Verdict::DoneBefore(snapshot)),
-                        None if in_doubt => {
-                            Err(StoreError::Unknown("too much has happened since to tell".into()))
-                        }
-                        _ => Ok(Verdict::Beaten(Some(snapshot))),
-                    };
+                Ok(Committed::Beaten { session, .. }) if write.next.is_none() => {
+                    return Ok(Verdict::Beaten(session));
                 }
-                Ok(Committed::Beaten(None)) if in_doubt && write.next.is_some() => {
-                    return Err(StoreError::Unknown("the session is gone by now".into()));
+                Ok(Committed::Beaten { session, perhaps_by_itself }) => {
+                    return judge(session, write.seen.version, attempt, in_doubt || perhaps_by_itself);
                 }
-                Ok(Committed::Beaten(snapshot)) => return Ok(Verdict::Beaten(snapshot)),
                 Err(error) => error,
             };
             in_doubt |= matches!(error, StoreError::Unknown(_)) && write.next.is_some();
@@ -347,6 +340,22 @@ impl<B: Backing> Worker<B> {
         drop(sessions);
         let difference = before.unwrap_or_default().difference(slot.map(|slot| &slot.session), &own);
         self.outlet.publish_found(difference.news(id));
+    }
+}
+
+/// A commit was refused because the session has another version. Perhaps it made that one, or one before it.
+fn judge(session: Option<Snapshot>, seen: u64, attempt: u64, in_doubt: bool) -> Answer<Verdict> {
+    let Some(snapshot) = session else {
+        return if in_doubt {
+            Err(StoreError::Unknown("the session is gone by now".into()))
+        } else {
+            Ok(Verdict::Beaten(None))
+        };
+    };
+    match snapshot.stamp.tells_of(seen, attempt) {
+        Some(true) => Ok(Verdict::DoneBefore(snapshot)),
+        None if in_doubt => Err(StoreError::Unknown("too much has happened since to tell".into())),
+        _ => Ok(Verdict::Beaten(Some(snapshot))),
     }
 }
 

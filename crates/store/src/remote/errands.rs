@@ -7,6 +7,7 @@ use steadfast_session::command::{FailNode, Heir, Sweep, Swept};
 use steadfast_session::{NodeId, Outcome, SessionId, Step, Time};
 use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinSet, spawn_local};
+use tokio::time::MissedTickBehavior;
 
 use super::backing::{Answer, Backing, Listed, Told};
 use super::codec;
@@ -70,21 +71,39 @@ impl<B: Backing> Worker<B> {
             }
             Job::Bury { now, to } => drop(to.send(self.bury(now).await)),
             Job::Leave { node, now, to } => drop(to.send(self.leave(node, now).await)),
+            Job::Answers { to } => drop(to.send(self.patiently(|| self.backing.ping()).await)),
             Job::Usage { to } => drop(to.send(self.usage().await)),
         }
     }
 
+    /// A beat that is not heard is repeated at once: whoever is silent for too long has lost its calls.
     pub(crate) async fn keep_beating(self: Rc<Self>) {
+        let mut ticks = tokio::time::interval(self.settings.heartbeat.max(Duration::from_millis(1)));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut is_heard = true;
         loop {
-            tokio::time::sleep(self.settings.heartbeat).await;
-            let _one = self.beating.lock().await;
-            let own = self.own.borrow().clone();
-            if !own.is_empty()
-                && let Err(error) = self.backing.beat(&own).await
-            {
-                tracing::warn!(%error, "the session store does not hear that this process is alive");
+            if is_heard {
+                ticks.tick().await;
+            } else {
+                tokio::time::sleep(self.settings.pause).await;
             }
+            let beat = self.beat().await;
+            match &beat {
+                // Once, and not with each try.
+                Err(error) if is_heard => {
+                    tracing::warn!(%error, "the session store does not hear that this process is alive");
+                }
+                Ok(()) if !is_heard => tracing::info!("the session store hears this process again"),
+                _ => {}
+            }
+            is_heard = beat.is_ok();
         }
+    }
+
+    async fn beat(&self) -> Answer<()> {
+        let _one = self.beating.lock().await;
+        let own = self.own.borrow().clone();
+        if own.is_empty() { Ok(()) } else { self.backing.beat(&own).await }
     }
 
     /// A session that cannot be swept is its own trouble and that of no other: all that are due have their turn, and the error

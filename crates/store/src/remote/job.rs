@@ -43,6 +43,9 @@ pub(crate) enum Job {
         now: Time,
         to: To<()>,
     },
+    Answers {
+        to: To<()>,
+    },
     Usage {
         to: To<Usage>,
     },

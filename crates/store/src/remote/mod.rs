@@ -12,6 +12,8 @@ mod cache;
 mod codec;
 mod commands;
 mod errands;
+#[cfg(test)]
+mod golden;
 mod job;
 mod others;
 mod slot;
@@ -184,6 +186,7 @@ macro_rules! remote_store {
                 poll_interval() -> Option<Duration>;
                 changes_elsewhere() -> Reply<Option<u64>>;
                 subscribe(subscriber: Arc<dyn Subscriber>) -> ();
+                answers() -> Reply<()>;
                 usage() -> Reply<Usage>;
             }
         };
@@ -262,6 +265,10 @@ impl Store for Remote {
 
     fn subscribe(&self, subscriber: Arc<dyn Subscriber>) {
         self.outlet.set(subscriber);
+    }
+
+    fn answers(&self) -> Reply<()> {
+        self.submit(|to| Job::Answers { to })
     }
 
     fn usage(&self) -> Reply<Usage> {

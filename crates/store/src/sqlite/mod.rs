@@ -232,6 +232,10 @@ impl Store for SqliteStore {
         self.shared.outlet.set(subscriber);
     }
 
+    fn answers(&self) -> Reply<()> {
+        submit(&self.queries, |to| Query::Answers { to })
+    }
+
     fn usage(&self) -> Reply<Usage> {
         submit(&self.queries, |to| Query::Usage { to })
     }

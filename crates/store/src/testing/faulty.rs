@@ -74,6 +74,7 @@ pub enum Operation<'a> {
     Sweep,
     Elsewhere,
     Nodes,
+    Answers,
     Usage,
 }
 
@@ -297,6 +298,10 @@ impl<S: Store + ?Sized> Store for FaultyStore<S> {
 
     fn subscribe(&self, subscriber: Arc<dyn Subscriber>) {
         self.inner.subscribe(subscriber);
+    }
+
+    fn answers(&self) -> Reply<()> {
+        self.call(Operation::Answers, Store::answers)
     }
 
     fn usage(&self) -> Reply<Usage> {

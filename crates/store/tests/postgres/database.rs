@@ -1,5 +1,7 @@
 //! The database of these tests: how to have one, open a store in it, and ask it directly.
 
+use std::time::Duration;
+
 use steadfast_session::{Rules, SessionId};
 
 pub(crate) use steadfast_store::testing::server::PostgresServer as Server;
@@ -45,6 +47,15 @@ pub(crate) fn put_session_back(server: &Server, schema: &str, session: SessionId
         server.ask(&format!("DELETE FROM \"{schema}\".{table} WHERE {key} = {}", literal(session)));
         server.ask(&format!("INSERT INTO \"{schema}\".{table} SELECT * FROM \"{schema}\".saved_{table}"));
     }
+}
+
+/// Whatever the database has written down of nodes is older by this much, as it is once its clock was set.
+pub(crate) fn set_clock_ahead(server: &Server, schema: &str, by: Duration) {
+    let by = by.as_millis();
+    server.ask(&format!(
+        "UPDATE \"{schema}\".pulse SET last = last - {by}, since = since - {by}; \
+         UPDATE \"{schema}\".node SET beat = beat - {by}"
+    ));
 }
 
 fn literal(session: SessionId) -> String {

@@ -1,8 +1,10 @@
 //! The PostgreSQL store keeps the contract, and what a server on the network adds to it.
 
 mod audit;
+mod beats;
 mod database;
 mod economy;
+mod older;
 mod schema;
 mod secure;
 mod waits;

@@ -1,35 +1,78 @@
 //! A user with no more rights than the documentation says.
 
-use steadfast_session::command::Finished;
-use steadfast_store::testing::server::RedisServer;
-use steadfast_store::{RedisOptions, Store, StoreError};
+use std::time::Duration;
 
-use crate::common::{NOW, ONE, begin_call, finish, message, open_session, run};
+use steadfast_session::command::Finished;
+use steadfast_store::testing::server::{RedisCluster, RedisServer};
+use steadfast_store::{RedisOptions, RedisStore, Store, StoreError};
+
+use crate::common::{NOW, ONE, OTHER, begin_call, finish, id, message, open_session, run};
 use crate::database::{ask, open};
 
 /// As in `docs/stores.md`.
 const RIGHTS: &str = "~steadfast:* ~{steadfast}:* &steadfast:news:* \
     +@read +@write +@scripting +@pubsub +@connection +time";
 
+/// And what a cluster needs beside them.
+const MORE_RIGHTS: &str = "+cluster|slots";
+
+/// Nobody else may do anything from then on.
+fn let_in(server: &RedisServer, users: &[(&str, &str)]) {
+    for (name, rights) in users {
+        let () = ask(server, &format!("ACL SETUSER {name} on >s3cret {rights}"));
+    }
+    let () = ask(server, "ACL SETUSER default off");
+}
+
+/// All that a store does, in many sessions, so that each server of a cluster has some.
+async fn does_everything(options: RedisOptions) {
+    let (store, other): (RedisStore, RedisStore) = (open(options.clone()), open(options));
+    store.join(ONE, NOW).await.unwrap();
+    other.join(OTHER, NOW).await.unwrap();
+    for n in 1..=12 {
+        let session = open_session(&store, n).await;
+        let (_, call) = begin_call(&store, session, ONE, 1).await;
+        run(&other, session, message("hello")).await;
+        assert!(matches!(run(&store, session, finish(call, "answer")).await, Finished::Finished { .. }));
+    }
+    assert_eq!(store.is_alive(OTHER).await, Ok(true));
+    assert!(store.sweep(NOW.plus(Duration::from_secs(7200)), 10).await.unwrap() > 0);
+    assert_eq!(store.bury_dead_nodes(NOW).await, Ok(0));
+    store.answers().await.unwrap();
+    store.usage().await.unwrap();
+    store.leave(ONE, NOW).await.unwrap();
+}
+
+async fn is_refused(options: RedisOptions) {
+    let stranger = open(RedisOptions { patience: Duration::from_millis(50), ..options });
+    let refused = stranger.facts(id(1)).await;
+    assert!(matches!(&refused, Err(StoreError::Unavailable(why)) if !why.contains("guess")), "{refused:?}");
+}
+
 #[tokio::test]
 async fn a_user_with_few_rights_is_enough() {
     let Some(server) = RedisServer::start(&[]) else { return };
-    let () = ask(&server, &format!("ACL SETUSER app on >s3cret {RIGHTS}"));
-    let () = ask(&server, "ACL SETUSER default off");
-    let url = |password: &str| format!("redis://app:{password}@127.0.0.1:{}", server.port());
-    let store = open(RedisOptions::new(url("s3cret")));
-    store.join(ONE, NOW).await.unwrap();
-    let session = open_session(&store, 1).await;
-    let (_, call) = begin_call(&store, session, ONE, 1).await;
-    run(&store, session, message("hello")).await;
-    assert!(matches!(run(&store, session, finish(call, "answer")).await, Finished::Finished { .. }));
-    assert!(store.sweep(NOW.plus(std::time::Duration::from_secs(7200)), 10).await.unwrap() > 0);
-    assert_eq!(store.bury_dead_nodes(NOW).await, Ok(0));
-    store.usage().await.unwrap();
-    store.leave(ONE, NOW).await.unwrap();
+    let_in(&server, &[("app", RIGHTS)]);
+    let options =
+        |password: &str| RedisOptions::new(format!("redis://app:{password}@127.0.0.1:{}", server.port()));
+    does_everything(options("s3cret")).await;
+    is_refused(options("guess")).await;
+}
 
-    let patience = std::time::Duration::from_millis(50);
-    let stranger = open(RedisOptions { patience, ..RedisOptions::new(url("guess")) });
-    let refused = stranger.facts(session).await;
-    assert!(matches!(&refused, Err(StoreError::Unavailable(why)) if !why.contains("guess")), "{refused:?}");
+#[tokio::test]
+async fn a_user_of_a_cluster_needs_one_right_more() {
+    let Some(mut cluster) = RedisCluster::start(&[]) else { return };
+    let enough = format!("{RIGHTS} {MORE_RIGHTS}");
+    for server in cluster.servers() {
+        let_in(server, &[("app", &enough), ("poor", RIGHTS)]);
+    }
+    let urls = cluster.urls();
+    let options = |user: &str, password: &str| {
+        let user = format!("redis://{user}:{password}@");
+        let urls = urls.iter().map(|url| url.replace("redis://", &user)).collect();
+        RedisOptions { urls, cluster: true, ..RedisOptions::new("") }
+    };
+    is_refused(options("poor", "s3cret")).await;
+    does_everything(options("app", "s3cret")).await;
+    is_refused(options("app", "guess")).await;
 }

@@ -1,5 +1,7 @@
 //! The database of these tests: how to have one, open a store in it, and ask it directly.
 
+use std::time::Duration;
+
 use redis::{Connection, FromRedisValue, RedisResult, Value};
 use steadfast_session::{Rules, SessionId};
 
@@ -36,6 +38,18 @@ pub(crate) fn put_session_back(server: &Server, prefix: &str, session: SessionId
     let key = format!("{prefix}:{{{}}}", session.expose());
     let () = ask(server, &format!("COPY saved:{key} {key} REPLACE"));
     let () = ask(server, &format!("COPY saved:{key}:log {key}:log REPLACE"));
+}
+
+/// Whatever the server has written down of nodes is older by this much, as it is once its clock was set.
+pub(crate) fn set_clock_ahead(server: &Server, prefix: &str, by: Duration) {
+    let script = "local beats = redis.call('ZRANGE', KEYS[1], 0, -1) \
+                  for _, node in ipairs(beats) do redis.call('ZINCRBY', KEYS[1], -ARGV[1], node) end \
+                  for _, name in ipairs({'last', 'since'}) do \
+                    redis.call('HINCRBY', KEYS[2], name, -ARGV[1]) end";
+    let mut command = redis::cmd("EVAL");
+    command.arg(script).arg(2).arg(format!("{{{prefix}}}:nodes")).arg(format!("{{{prefix}}}:pulse"));
+    let moved = connect(server).and_then(|mut line| command.arg(by.as_millis()).query(&mut line));
+    let () = moved.expect("the server answers");
 }
 
 pub(crate) fn connect(server: &Server) -> RedisResult<Connection> {

@@ -48,6 +48,22 @@ async fn a_call_costs_two_round_trips() {
     assert_eq!(asked, 20, "ten calls, two round trips each");
 }
 
+/// Whoever asks whether a process is of use asks often.
+#[tokio::test]
+async fn whether_it_answers_costs_one_command() {
+    let Some(server) = RedisServer::start(&[]) else { return };
+    let store = open(RedisOptions { heartbeat: Duration::from_secs(3600), ..options(&server, "t") });
+    open_session(&store, 1).await;
+    requests(&server);
+    store.answers().await.unwrap();
+    let asked: Vec<(String, u64)> = requests(&server)
+        .into_iter()
+        // What this test says itself.
+        .filter(|(name, _)| !["config|resetstat", "info", "client|setinfo", "hello"].contains(&name.as_str()))
+        .collect();
+    assert_eq!(asked, [("exists".to_owned(), 1)]);
+}
+
 #[tokio::test]
 async fn an_idle_session_is_small() {
     const SESSIONS: u32 = 1000;

@@ -4,8 +4,12 @@ mod access;
 mod audit;
 mod cluster;
 mod database;
+mod doubled;
 mod economy;
+mod older;
+mod parts;
 mod scripts;
+mod secure;
 mod troubled;
 
 #[path = "../remote/common.rs"]

@@ -6,12 +6,14 @@ use std::time::Duration;
 use steadfast_session::command::{AppendOutcome, Finished};
 use steadfast_store::testing::recorder::{Heard, Recorder};
 use steadfast_store::testing::server::fresh_name;
-use steadfast_store::{Store, StoreError, StoreExt};
+use steadfast_store::{Store as _, StoreError, StoreExt};
 
 use crate::common::{
     FIRST, NOW, ONE, begin_call, eventually, finish, message, open_session, run, server_or_skip, texts,
 };
-use crate::database::{Options, copy_session, durable_server, open, options, put_session_back, through};
+use crate::database::{
+    Options, Store, copy_session, durable_server, open, options, put_session_back, through,
+};
 use crate::proxy::{Cut, Proxy};
 
 /// A store whose only traffic is what the test makes.
@@ -103,6 +105,42 @@ async fn a_commit_in_doubt_is_found_out_among_those_of_others() {
         assert_eq!(log.iter().filter(|text| **text == mine).count(), 1, "{log:?}");
         assert_eq!(log[usize::try_from(seq).unwrap() - 1], mine);
     }
+}
+
+/// The commit is done, its answer is lost, and before it can be sent again so much has happened that the session does not
+/// remember it. `store` is behind the proxy, `other` is not.
+pub(crate) async fn is_unknown_and_done_once(store: &Store, other: &Store, proxy: &Proxy) {
+    let session = open_session(store, 1).await;
+    run(store, session, message("first")).await;
+    proxy.shut(true);
+    proxy.cut(Cut::Answer);
+    let (mine, ()) = tokio::join!(store.run(session, message("mine"), NOW), async {
+        while proxy.waits() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        for _ in 0..8 {
+            run(other, session, message("theirs")).await;
+        }
+        proxy.shut(false);
+    });
+    let log = texts(other, session, FIRST).await;
+    assert_eq!(log.iter().filter(|text| *text == "mine").count(), 1, "{log:?}");
+    assert!(matches!(mine, Err(StoreError::Unknown(_))), "{mine:?}");
+    // Whoever has missed as much and was not cut off is in no doubt.
+    for _ in 0..8 {
+        run(other, session, message("theirs")).await;
+    }
+    run(store, session, message("last")).await;
+    assert_eq!(texts(other, session, FIRST).await.len(), 1 + 1 + 8 + 8 + 1);
+}
+
+#[tokio::test]
+async fn a_commit_that_nobody_remembers_is_not_done_twice() {
+    let server = server_or_skip!();
+    let proxy = Proxy::start(server.port());
+    let prefix = fresh_name();
+    let behind = Options { patience: Duration::from_secs(20), ..quiet(through(proxy.port, &prefix)) };
+    is_unknown_and_done_once(&open(behind), &open(quiet(options(server, &prefix))), &proxy).await;
 }
 
 #[tokio::test]

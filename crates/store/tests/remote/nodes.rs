@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use steadfast_session::command::{Begun, Finished};
-use steadfast_session::{Holdings, NodeId};
+use bytes::Bytes;
+use steadfast_session::command::{Begin, Begun, Finished};
+use steadfast_session::{Holdings, NodeId, Request};
 use steadfast_store::testing::server::fresh_name;
 use steadfast_store::{Store as _, StoreExt};
 
 use crate::common::{
     NOW, ONE, OTHER, begin, begin_call, eventually, finish, open_session, run, server_or_skip, texts,
 };
-use crate::database::{Options, Server, Store, open, options};
+use crate::database::{Options, Server, Store, open, options, set_clock_ahead};
 
 const TTL: Duration = Duration::from_millis(400);
 
@@ -92,6 +93,60 @@ async fn after_a_silence_of_all_everybody_gets_time() {
         (one.bury_dead_nodes(NOW).await.unwrap() == 1).then_some(())
     };
     eventually("the burial", beat_and_bury).await;
+}
+
+/// Nobody at all was heard, so it is the database that was away. Whoever asks first when it is back has not shown itself yet.
+#[tokio::test]
+async fn the_first_question_after_a_silence_of_all_buries_nobody() {
+    let server = server_or_skip!();
+    let prefix = fresh_name();
+    let silent = Options { node_ttl: TTL, heartbeat: Duration::from_secs(3600), ..options(server, &prefix) };
+    let (one, other) = (open(silent.clone()), open(silent));
+    one.join(ONE, NOW).await.unwrap();
+    other.join(OTHER, NOW).await.unwrap();
+    let session = open_session(&other, 1).await;
+    let (stream, call) = begin_call(&other, session, OTHER, 1).await;
+    tokio::time::sleep(TTL + TTL / 2).await;
+    assert_eq!(one.bury_dead_nodes(NOW).await, Ok(0));
+    for node in [ONE, OTHER] {
+        assert_eq!(one.is_alive(node).await, Ok(true), "{node:?}");
+    }
+    assert_eq!(run(&other, session, finish(call, "answer")).await, Finished::Finished { stream, seq: 1 });
+}
+
+/// Whoever has left is not waited for, whoever else is silent.
+#[tokio::test]
+async fn a_node_that_has_left_is_buried_in_the_silence_of_all() {
+    let server = server_or_skip!();
+    let prefix = fresh_name();
+    let silent = Options { node_ttl: TTL, heartbeat: Duration::from_secs(3600), ..options(server, &prefix) };
+    let (one, other) = (open(silent.clone()), open(silent));
+    one.join(ONE, NOW).await.unwrap();
+    other.join(OTHER, NOW).await.unwrap();
+    let session = open_session(&other, 1).await;
+    let request = Request { text: Bytes::from_static(b"do"), again: true };
+    let begin = Begin { requests: vec![Some(request)], ..begin(OTHER, 1) };
+    assert!(matches!(run(&other, session, begin).await, Begun::Begun { .. }));
+    other.leave(OTHER, NOW).await.unwrap();
+    tokio::time::sleep(TTL + TTL / 2).await;
+    assert_eq!(one.is_alive(OTHER).await, Ok(false));
+    assert_eq!(one.bury_dead_nodes(NOW).await, Ok(1));
+}
+
+/// By the new time everybody has been silent for an hour.
+#[tokio::test]
+async fn a_clock_that_is_set_ahead_kills_nobody() {
+    let server = server_or_skip!();
+    let prefix = fresh_name();
+    let options = Options { node_ttl: TTL, heartbeat: TTL / 10, ..options(server, &prefix) };
+    let (one, other) = (open(options.clone()), open(options));
+    one.join(ONE, NOW).await.unwrap();
+    other.join(OTHER, NOW).await.unwrap();
+    for _ in 0..20 {
+        set_clock_ahead(server, &prefix, Duration::from_secs(3600));
+        assert_eq!(one.bury_dead_nodes(NOW).await, Ok(0));
+        assert_eq!(one.is_alive(OTHER).await, Ok(true));
+    }
 }
 
 #[tokio::test]

@@ -11,11 +11,14 @@ if redis.call('ZCARD', KEYS[3]) > 0 then
   if ARGV[2] == '1' then redis.call('ZADD', KEYS[1], -1, ARGV[1]) end
   return 0
 end
-local beat = tonumber(redis.call('ZSCORE', KEYS[1], ARGV[1]) or '0')
-if ARGV[2] ~= '1' then
+local beat = tonumber(redis.call('ZSCORE', KEYS[1], ARGV[1]) or '-1')
+if ARGV[2] ~= '1' and beat >= 0 then
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
-  if now - beat <= tonumber(ARGV[3]) then return 0 end
+  local pulse = redis.call('HMGET', KEYS[2], 'last', 'since')
+  local last, since = tonumber(pulse[1] or '0'), tonumber(pulse[2] or '0')
+  -- As in dead.lua.
+  if now - last > ARGV[3] / 2 or now - math.max(beat, since) <= tonumber(ARGV[3]) then return 0 end
 end
 redis.call('ZREM', KEYS[1], ARGV[1])
 return 1

@@ -37,6 +37,16 @@ impl RedisServer {
         Some(server)
     }
 
+    /// A cluster of this one server.
+    pub fn start_alone(arguments: &[&str]) -> Option<Self> {
+        let bus = free_port().to_string();
+        let server =
+            Self::start(&[&["--cluster-enabled", "yes", "--cluster-port", &bus], arguments].concat())?;
+        server.ask("CLUSTER ADDSLOTSRANGE 0 16383").expect("the server answers");
+        assert!(soon(|| server.is_in_order()), "the cluster is in order");
+        Some(server)
+    }
+
     /// One server for all tests of this process that need nothing special: each has a prefix of its own.
     pub fn shared() -> Option<&'static Self> {
         static SERVER: OnceLock<Option<RedisServer>> = OnceLock::new();
@@ -106,16 +116,18 @@ impl Drop for RedisServer {
 pub struct RedisCluster(Vec<RedisServer>);
 
 impl RedisCluster {
-    /// One for all tests of this process. `None` as with [`RedisServer::start`].
+    /// One for all tests of this process that do not change it. `None` as with [`RedisServer::start`].
     pub fn shared() -> Option<&'static Self> {
         static CLUSTER: OnceLock<Option<RedisCluster>> = OnceLock::new();
-        CLUSTER.get_or_init(Self::start).as_ref()
+        CLUSTER.get_or_init(|| Self::start(&[])).as_ref()
     }
 
-    fn start() -> Option<Self> {
+    /// `None` as with [`RedisServer::start`].
+    pub fn start(arguments: &[&str]) -> Option<Self> {
         let server = |_| {
             let bus = free_port().to_string();
-            RedisServer::start(&["--cluster-enabled", "yes", "--cluster-port", &bus])
+            let clustered = ["--cluster-enabled", "yes", "--cluster-port", &bus];
+            RedisServer::start(&[&clustered, arguments].concat())
         };
         let servers = (0..3).map(server).collect::<Option<Vec<_>>>()?;
         let create = Command::new("redis-cli")
@@ -127,6 +139,10 @@ impl RedisCluster {
         assert!(create.is_ok_and(|status| status.success()), "redis-cli makes a cluster");
         assert!(soon(|| servers.iter().all(RedisServer::is_in_order)), "the cluster is in order");
         Some(Self(servers))
+    }
+
+    pub fn servers(&mut self) -> &mut [RedisServer] {
+        &mut self.0
     }
 
     pub fn urls(&self) -> Vec<String> {

@@ -16,15 +16,23 @@ BEGIN
 END
 $$;
 
--- Whether a node is on the list and has not been silent for too long. One that has left stands there with a time before all times.
+-- Whether a node that was last heard then has been silent for too long, or has left: that one stands there with a time before all
+-- times. While nobody at all is heard it was the database that was away, or its clock was set: whoever asks has not shown itself
+-- either. Called by the functions below only, and so under their settings.
+CREATE OR REPLACE FUNCTION is_gone(p_beat bigint, p_ttl bigint) RETURNS boolean
+LANGUAGE sql VOLATILE
+-- The pulse has one row and no index: as with the total.
+SET enable_seqscan = on
+AS $$
+  SELECT p_beat < 0 OR (now - last <= p_ttl / 2 AND now - greatest(p_beat, since) > p_ttl) FROM pulse, millis() AS now
+$$;
+
+-- Whether a node is on the list and is not gone.
 CREATE OR REPLACE FUNCTION alive(p_node bigint, p_ttl bigint) RETURNS boolean
 LANGUAGE sql VOLATILE
 SET search_path FROM CURRENT
 AS $$
-  SELECT EXISTS (
-    SELECT FROM node, pulse
-    WHERE node.id = p_node AND node.beat >= 0 AND millis() - greatest(node.beat, pulse.since) <= p_ttl
-  )
+  SELECT EXISTS (SELECT FROM node WHERE id = p_node AND NOT is_gone(beat, p_ttl))
 $$;
 
 -- Nodes that have been silent for too long, and those that have left something.
@@ -32,8 +40,7 @@ CREATE OR REPLACE FUNCTION dead(p_ttl bigint) RETURNS SETOF bigint
 LANGUAGE sql VOLATILE
 SET search_path FROM CURRENT
 AS $$
-  SELECT node.id FROM node, pulse, millis() AS now
-  WHERE node.beat < 0 OR now - greatest(node.beat, pulse.since) > p_ttl
+  SELECT id FROM node WHERE is_gone(beat, p_ttl)
 $$;
 
 -- A node may hold something of a session from a version on. One of the asker's own is on the list of nodes from now on.
@@ -90,7 +97,7 @@ BEGIN
     END IF;
     RETURN false;
   END IF;
-  IF NOT p_leaves AND millis() - coalesce(last_beat, 0) <= p_ttl THEN
+  IF NOT p_leaves AND NOT is_gone(coalesce(last_beat, -1), p_ttl) THEN
     RETURN false;
   END IF;
   DELETE FROM node WHERE id = p_node;
