@@ -29,7 +29,8 @@ cargo xtask COMMAND
   tidy                              check the rules of this repository that no other tool checks
   bench [NAME [ARGS...]]            list the benchmarks, or build and run one
   counts [--accept]                 count instructions and compare with bench/counts.json, or write that
-  interop [--through-gateway] [CLIENT]...
+  interop                           both of these
+  interop --clients [--through-gateway] [CLIENT]...
                                     run clients of other SDKs against our servers, cutting connections
   interop --servers [--direct] [SERVER]...
                                     run servers of other SDKs directly and behind our gateway, and compare
@@ -69,8 +70,7 @@ fn dispatch(args: &[&str], out: &mut dyn Write) -> Result<(), Failure> {
         ["bench"] => bench::list(out),
         ["bench", name, rest @ ..] => bench::run(&root(), name, rest, out),
         ["counts", options @ ..] => counts::command(&root(), options, out),
-        ["interop", "--servers", names @ ..] => interop::servers::command(&root(), names, out),
-        ["interop", clients @ ..] => interop::command(&root(), clients, out),
+        ["interop", arguments @ ..] => interop::command(&root(), arguments, out),
         ["chaos", options @ ..] => chaos::command(&root(), options, out),
         ["conformance", runs @ ..] => conformance::command(&root(), runs, out),
         [unknown, ..] => {

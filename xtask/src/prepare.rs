@@ -53,7 +53,7 @@ pub(crate) fn python(from: &Path, to: &Path, log: &Path, out: &mut dyn Write) ->
 /// Copies the sources of a Go program, fetches what its `go.sum` names, and builds it. Gives the program.
 pub(crate) fn go(from: &Path, to: &Path, log: &Path, out: &mut dyn Write) -> Result<PathBuf, Failure> {
     copy_files(from, to)?;
-    let program = to.join(if cfg!(windows) { "server.exe" } else { "server" });
+    let program = to.join(if cfg!(windows) { "program.exe" } else { "program" });
     once(to, &all_text(from)?, || {
         let mut go = Command::new("go");
         go.args(["build", "-mod=readonly", "-o"]).arg(&program).arg(".").current_dir(to);

@@ -63,7 +63,7 @@ pub(crate) const SUITES: &[Suite] = &[
         name: "unit",
         why: "unit, integration and documentation tests, on every store whose server is to be had",
         needs: &[],
-        wants: &["redis-server", "postgres"],
+        wants: &["redis-server", "postgres", "nginx"],
         // The features that the other packages have on, too: everything is built once.
         steps: &[
             run(&["cargo", "test", "--workspace", "--locked", "--features", STORES]),
@@ -91,11 +91,11 @@ pub(crate) const SUITES: &[Suite] = &[
     Suite {
         name: "interop",
         why: "clients of other SDKs get their answers although their connections are cut",
-        needs: &["node", "npm", "python3", "python3-venv"],
+        needs: &["node", "npm", "python3", "python3-venv", "go", "jdk", "mvn"],
         wants: &[],
         steps: &[
-            run(&["cargo", "xtask", "interop"]),
-            run(&["cargo", "xtask", "interop", "--through-gateway"]),
+            run(&["cargo", "xtask", "interop", "--clients"]),
+            run(&["cargo", "xtask", "interop", "--clients", "--through-gateway"]),
         ],
     },
     Suite {

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::Places;
 use super::control::Stage;
 use super::program::Program;
-use super::report::Outcome;
+use super::report::{Outcome, Verdict};
 use super::scripts::{ASKS, DEMO, DEMO_ERAS, ERAS, Script};
 use crate::failure::Failure;
 use crate::runner::{now, seconds};
@@ -27,14 +27,20 @@ const END_LIMIT: Duration = Duration::from_secs(10);
 const TAIL_LINES: usize = 40;
 
 pub(super) const CLIENTS: &[Client] = &[
-    Client { name: "typescript", program: Program::node("typescript", "client.mjs"), script: &DEMO },
-    Client { name: "python", program: Program::python("python", "client.py"), script: &DEMO },
-    Client { name: "rmcp", program: Program::rust("steadfast-interop-rmcp"), script: &DEMO },
-    Client { name: "typescript-2", program: Program::node("typescript-2", "client.mjs"), script: &ERAS },
-    Client { name: "python-2", program: Program::python("python-2", "client.py"), script: &ERAS },
-    Client { name: "rmcp-eras", program: Program::rust("steadfast-interop-rmcp"), script: &ERAS },
-    Client { name: "demo-eras", program: Program::node("typescript-2", "demo.mjs"), script: &DEMO_ERAS },
-    Client { name: "python-asks", program: Program::python("python", "asks.py"), script: &ASKS },
+    Client::new("typescript", Program::node("typescript", "client.mjs"), &DEMO),
+    Client::new("python", Program::python("python", "client.py"), &DEMO),
+    Client::new("rmcp", Program::rust("steadfast-interop-rmcp"), &DEMO),
+    Client::new("go", Program::Go { folder: "go" }, &DEMO),
+    Client {
+        // Cut off, it never comes back, and its caller hears nothing.
+        cannot: &["dropped-early", "dropped-midway", "dropped-twice"],
+        ..Client::new("java", Program::Java { folder: "java", class: "Client" }, &DEMO)
+    },
+    Client::new("typescript-2", Program::node("typescript-2", "client.mjs"), &ERAS),
+    Client::new("python-2", Program::python("python-2", "client.py"), &ERAS),
+    Client::new("rmcp-eras", Program::rust("steadfast-interop-rmcp"), &ERAS),
+    Client::new("demo-eras", Program::node("typescript-2", "demo.mjs"), &DEMO_ERAS),
+    Client::new("python-asks", Program::python("python", "asks.py"), &ASKS),
 ];
 
 #[derive(Debug)]
@@ -42,6 +48,8 @@ pub(super) struct Client {
     pub(super) name: &'static str,
     program: Program,
     pub(super) script: &'static Script,
+    /// Steps that are beyond its SDK: it has to say so itself, and to show what becomes of them.
+    cannot: &'static [&'static str],
 }
 
 /// What stands between a client and its server, besides the proxy.
@@ -52,6 +60,10 @@ pub(super) enum Front {
 }
 
 impl Client {
+    const fn new(name: &'static str, program: Program, script: &'static Script) -> Self {
+        Self { name, program, script, cannot: &[] }
+    }
+
     pub(super) fn plays(&self, script: &Script) -> bool {
         self.script.name == script.name
     }
@@ -78,7 +90,7 @@ impl Client {
         let log = folder.join("client.log");
         command.arg(format!("http://{}/mcp", stage.address())).arg(format!("http://{}", stage.control()?));
         let outcomes = self.play(&mut command, &log, out)?;
-        if outcomes.iter().any(|outcome| !outcome.ok) {
+        if outcomes.iter().any(|outcome| outcome.verdict == Verdict::Failed) {
             let text = fs::read_to_string(&log)?;
             let lines: Vec<&str> = text.lines().collect();
             for line in &lines[lines.len().saturating_sub(TAIL_LINES)..] {
@@ -125,10 +137,10 @@ impl Client {
         for name in self.script.steps {
             let started = now();
             let outcome = match lines.recv_timeout(STEP_LIMIT) {
-                Ok(text) => Outcome::read(name, &text, started.elapsed()),
+                Ok(text) => Outcome::read(name, &text, self.cannot.contains(name), started.elapsed()),
                 Err(_) => Outcome::lost(name, started.elapsed()),
             };
-            let verdict = if outcome.ok { "ok" } else { "FAILED" };
+            let verdict = outcome.verdict.word();
             let took = seconds(outcome.took);
             writeln!(out, "{:12} {name:15} {verdict:7} {took:>6}  {}", self.name, outcome.detail)?;
             out.flush()?;
@@ -152,15 +164,74 @@ impl Client {
 
 impl Outcome {
     /// What a client said about a step; its steps come in the order of its script.
-    fn read(step: &'static str, line: &str, took: Duration) -> Self {
+    fn read(step: &'static str, line: &str, beyond_sdk: bool, took: Duration) -> Self {
         let said: Value = serde_json::from_str(line).unwrap_or_default();
         let detail = said.get("detail").and_then(Value::as_str).unwrap_or(line).to_owned();
-        let ok = said.get("step").and_then(Value::as_str) == Some(step)
-            && said.get("ok").and_then(Value::as_bool) == Some(true);
-        Self { step, ok, lost: false, detail, took }
+        let is = |word| said.get(word).and_then(Value::as_bool) == Some(true);
+        let verdict = match said.get("step").and_then(Value::as_str) == Some(step) {
+            // What it can do by now should not be called impossible any longer.
+            true if is("ok") && !beyond_sdk => Verdict::Passed,
+            true if is("cannot") && beyond_sdk => Verdict::Cannot,
+            _ => Verdict::Failed,
+        };
+        Self { step, verdict, lost: false, detail, took }
     }
 
     fn lost(step: &'static str, took: Duration) -> Self {
-        Self { step, ok: false, lost: true, detail: "the client said nothing".to_owned(), took }
+        let detail = "the client said nothing".to_owned();
+        Self { step, verdict: Verdict::Failed, lost: true, detail, took }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn lines_of_a_client_are_read() {
+        let check = |line, beyond_sdk, verdict, detail: &str| {
+            let outcome = Outcome::read("logs", line, beyond_sdk, Duration::ZERO);
+            assert_eq!((outcome.verdict, &*outcome.detail), (verdict, detail), "{line}");
+        };
+        let (ok, failed, cannot) = (
+            r#"{"step":"logs","ok":true,"detail":"d"}"#,
+            r#"{"step":"logs","ok":false,"detail":"d"}"#,
+            r#"{"step":"logs","cannot":true,"detail":"d"}"#,
+        );
+        check(ok, false, Verdict::Passed, "d");
+        check(failed, false, Verdict::Failed, "d");
+        check(cannot, false, Verdict::Failed, "d");
+        check(ok, true, Verdict::Failed, "d");
+        check(failed, true, Verdict::Failed, "d");
+        check(cannot, true, Verdict::Cannot, "d");
+        check(r#"{"step":"council","ok":true,"detail":"d"}"#, false, Verdict::Failed, "d");
+        check("what?", false, Verdict::Failed, "what?");
+    }
+
+    #[test]
+    fn what_is_beyond_an_sdk_is_a_step() {
+        for client in CLIENTS {
+            for step in client.cannot {
+                assert!(client.script.steps.contains(step), "{} has no {step}", client.name);
+            }
+        }
+    }
+
+    /// What is fetched and built for one is there for the other.
+    #[test]
+    fn clients_and_servers_of_an_sdk_have_one_version() {
+        let read = |path: &str| fs::read_to_string(crate::root().join("interop").join(path)).unwrap();
+        let after = |text: String, mark: &str| text.split_once(mark).unwrap().1.to_owned();
+        let go = |side: &str| {
+            after(read(&format!("{side}/go/go.mod")), "\n\n") + &read(&format!("{side}/go/go.sum"))
+        };
+        assert_eq!(go("clients"), go("servers"));
+        let java = |side: &str| {
+            let sdk = after(read(&format!("{side}/java/pom.xml")), "<artifactId>mcp</artifactId>");
+            sdk.split_once("</version>").unwrap().0.trim().to_owned()
+        };
+        assert_eq!(java("clients"), java("servers"));
     }
 }

@@ -1,5 +1,6 @@
-//! `cargo xtask interop`: clients built on other people's SDKs play a script against one of our servers, through a proxy
-//! that cuts their connections. The other way round, with servers on those SDKs, it is [`servers`].
+//! `cargo xtask interop --clients`: clients built on other people's SDKs play a script against one of our servers, through a
+//! proxy that cuts their connections. The other way round, with servers on those SDKs, it is [`servers`]; plain `cargo xtask
+//! interop` is both.
 //!
 //! A client gets two URLs, that of the endpoint and that of [`control`], and prints a line of JSON per step.
 
@@ -12,7 +13,7 @@ mod program;
 mod report;
 mod scan;
 mod scripts;
-pub(crate) mod servers;
+mod servers;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -41,7 +42,8 @@ impl Places {
     /// What an earlier run has left behind is gone then.
     fn new(root: &Path, sources: &str, cache: &str) -> Result<Self, Failure> {
         let target = crate::target()?;
-        let (cache, run) = (target.join(cache), target.join("interop/run"));
+        let cache = target.join(cache);
+        let run = cache.join("run");
         if run.exists() {
             fs::remove_dir_all(&run)?;
         }
@@ -51,8 +53,25 @@ impl Places {
     }
 }
 
-/// Runs the clients named, or all of them. With `--through-gateway`, the gateway stands before their servers.
+/// Runs clients and servers, or those that are asked for.
 pub(crate) fn command(root: &Path, arguments: &[&str], out: &mut dyn Write) -> Result<(), Failure> {
+    match arguments {
+        [] => {
+            let clients = clients(root, &[], out);
+            // Whatever came of the clients, what becomes of the servers is worth knowing; but a fault of ours ends it.
+            if !matches!(clients, Ok(()) | Err(Failure::Reported)) {
+                return clients;
+            }
+            servers::command(root, &[], out).and(clients)
+        }
+        ["--servers", rest @ ..] => servers::command(root, rest, out),
+        ["--clients", rest @ ..] => clients(root, rest, out),
+        rest => clients(root, rest, out),
+    }
+}
+
+/// Runs the clients named, or all of them. With `--through-gateway`, the gateway stands before their servers.
+fn clients(root: &Path, arguments: &[&str], out: &mut dyn Write) -> Result<(), Failure> {
     let (front, names) = match arguments {
         ["--through-gateway", names @ ..] => (Front::Gateway, names),
         names => (Front::None, names),

@@ -8,10 +8,29 @@ use super::scripts::SCRIPTS;
 use crate::failure::Failure;
 use crate::runner::seconds;
 
+/// What came of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Passed,
+    /// The SDK has no way to do it, and the client has shown what becomes of it.
+    Cannot,
+    Failed,
+}
+
+impl Verdict {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Passed => "ok",
+            Self::Cannot => "cannot",
+            Self::Failed => "FAILED",
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) step: &'static str,
-    pub(super) ok: bool,
+    pub(super) verdict: Verdict,
     /// Nothing was heard of the client any more.
     pub(super) lost: bool,
     pub(super) detail: String,
@@ -35,7 +54,7 @@ impl Report {
 
     /// A table for each script. Fails if anything did.
     pub(super) fn print(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let (mut passed, mut failed) = (0, 0);
+        let (mut passed, mut beyond, mut failed) = (0, 0, 0);
         for script in SCRIPTS {
             let columns: Vec<_> = self.columns.iter().filter(|(client, _)| client.plays(script)).collect();
             if columns.is_empty() {
@@ -50,10 +69,14 @@ impl Report {
                 write!(out, "{step:15}")?;
                 for (_, outcomes) in &columns {
                     let outcome = outcomes.iter().find(|outcome| outcome.step == *step);
-                    let ok = outcome.is_some_and(|outcome| outcome.ok);
-                    *(if ok { &mut passed } else { &mut failed }) += 1;
+                    let verdict = outcome.map_or(Verdict::Failed, |outcome| outcome.verdict);
+                    *match verdict {
+                        Verdict::Passed => &mut passed,
+                        Verdict::Cannot => &mut beyond,
+                        Verdict::Failed => &mut failed,
+                    } += 1;
                     let took = outcome.map(|outcome| seconds(outcome.took)).unwrap_or_default();
-                    write!(out, "  {:6} {took:>7}", if ok { "ok" } else { "FAILED" })?;
+                    write!(out, "  {:6} {took:>7}", verdict.word())?;
                 }
                 writeln!(out)?;
             }
@@ -61,7 +84,11 @@ impl Report {
         for (name, reason) in &self.skipped {
             writeln!(out, "skipped: {name} ({reason})")?;
         }
-        writeln!(out, "{passed} passed, {failed} failed, {} client(s) skipped", self.skipped.len())?;
+        let skipped = self.skipped.len();
+        writeln!(
+            out,
+            "{passed} passed, {beyond} beyond an SDK, {failed} failed, {skipped} client(s) skipped"
+        )?;
         if failed > 0 { Err(Failure::Reported) } else { Ok(()) }
     }
 }
