@@ -11,12 +11,16 @@ use http::header::{CONNECTION, HeaderValue};
 use http::{Method, Request, Uri};
 use steadfast_client::transport::{Anchor, Http, Tls, Transport};
 use steadfast_client::{Limits, Timeouts};
+use tokio::task::JoinSet;
 
 use crate::stateless::Era;
 use crate::upstream::StartError;
 
 /// How often names are looked up again.
 const LOOK_UP: Duration = Duration::from_secs(30);
+
+/// How long that may take. Whoever starts goes on without, and a name that is not known yet is looked up when it is needed.
+const MAX_LOOK_UP: Duration = Duration::from_secs(5);
 
 /// How soon, and at last how seldom, a replica that is down is tried.
 const FIRST_TRIAL: Duration = Duration::from_millis(250);
@@ -239,11 +243,13 @@ impl Replicas {
 
     /// Brings the list up to date.
     async fn look_up(&self) {
-        let mut found = Vec::new();
-        for url in &self.urls {
-            found.push((url.clone(), addresses(url).await));
+        let mut looked_up = JoinSet::new();
+        for (at, url) in self.urls.iter().cloned().enumerate() {
+            looked_up.spawn(async move { (at, addresses(&url).await, url) });
         }
-        self.take_in(found);
+        let mut found = looked_up.join_all().await;
+        found.sort_unstable_by_key(|(at, ..)| *at);
+        self.take_in(found.into_iter().map(|(_, addresses, url)| (url, addresses)).collect());
     }
 
     /// Takes in what names stand for now. Replicas that are known stay the same, whether they are alone or not; sessions on one
@@ -286,7 +292,8 @@ async fn addresses(url: &Uri) -> Vec<SocketAddr> {
     if host.starts_with('[') || host.parse::<std::net::Ipv4Addr>().is_ok() {
         return Vec::new();
     }
-    match tokio::net::lookup_host((host, port(url))).await {
+    let found = tokio::time::timeout(MAX_LOOK_UP, tokio::net::lookup_host((host, port(url)))).await;
+    match found.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
         Ok(found) => one_family(found.take(MAX_ADDRESSES).collect()),
         Err(error) => {
             tracing::warn!(host, %error, "the name of a server cannot be looked up");

@@ -68,8 +68,8 @@ impl Admin {
         if self.overview.is_draining() {
             return Some("not ready: it is stopping\n".into());
         }
-        match tokio::time::timeout(READY_PATIENCE, self.overview.usage()).await {
-            Ok(Ok(_)) => None,
+        match tokio::time::timeout(READY_PATIENCE, self.overview.answers()).await {
+            Ok(Ok(())) => None,
             Ok(Err(error)) => Some(format!("not ready: {error}\n")),
             Err(_) => Some(format!("not ready: the session store has not answered for {READY_PATIENCE:?}\n")),
         }

@@ -33,6 +33,11 @@ impl Overview {
         self.mounts.is_leaving()
     }
 
+    /// Whether the store does.
+    pub(crate) fn answers(&self) -> Reply<()> {
+        self.store.answers()
+    }
+
     pub(crate) fn usage(&self) -> Reply<Usage> {
         self.store.usage()
     }
