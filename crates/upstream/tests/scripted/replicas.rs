@@ -359,7 +359,7 @@ async fn stateless_requests_leave_a_replica_that_breaks() {
     }
 }
 
-/// A server with sessions and a front before it, which says with this status that the server is away once that is wished.
+/// A server with sessions and a front before it, which answers like this once the server is away.
 struct Fronted {
     server: Server,
     is_away: Arc<AtomicBool>,
@@ -367,7 +367,7 @@ struct Fronted {
 
 impl Fronted {
     /// `options`: what the front itself says to OPTIONS, whoever is away.
-    async fn start(name: &'static str, status: u16, options: Option<u16>) -> Self {
+    async fn start(name: &'static str, in_its_place: Reply, options: Option<u16>) -> Self {
         let is_away = Arc::new(AtomicBool::new(false));
         let away = Arc::clone(&is_away);
         let server = Server::with_sessions(move |request| {
@@ -375,7 +375,7 @@ impl Fronted {
                 return Some(Reply::status(status));
             }
             if away.load(Ordering::SeqCst) {
-                return Some(Reply::status(status));
+                return Some(in_its_place.clone());
             }
             let tools = [("look", true), ("pay", false)].map(|(name, safe)| {
                 json!({"name": name, "inputSchema": {}, "annotations": {"readOnlyHint": safe}})
@@ -393,7 +393,13 @@ impl Fronted {
 
 /// A gateway before two, and a session at the first, which goes away then.
 async fn left_alone(a: &Fronted, b: &Fronted) -> (Host, Session) {
-    let host = Host::before(Backing::Memory, [a.server.url(), b.server.url()], |builder| builder).await;
+    let host = Host::before(Backing::Memory, [a.server.url(), b.server.url()], |builder| {
+        builder.upstream(|config| {
+            (config.timeouts.head, config.timeouts.control) =
+                (Duration::from_millis(400), Duration::from_millis(400));
+        })
+    })
+    .await;
     let session = Session::open(&host).await;
     session.request(0, "tools/list", json!({})).send().await.answer();
     assert_eq!(call(&session, 1, "look").await["result"]["at"], "a");
@@ -404,7 +410,8 @@ async fn left_alone(a: &Fronted, b: &Fronted) -> (Host, Session) {
 #[tokio::test]
 async fn a_session_leaves_a_replica_whose_front_says_that_it_is_away() {
     for status in [502, 503, 504] {
-        let (a, b) = (Fronted::start("a", status, None).await, Fronted::start("b", 200, None).await);
+        let a = Fronted::start("a", Reply::status(status), None).await;
+        let b = Fronted::start("b", Reply::status(200), None).await;
         let (host, session) = left_alone(&a, &b).await;
         let answer = call(&session, 2, "look").await;
         assert_eq!(answer["result"]["at"], "b", "{answer}");
@@ -418,20 +425,46 @@ async fn a_session_leaves_a_replica_whose_front_says_that_it_is_away() {
 #[tokio::test]
 async fn a_session_does_not_stay_where_every_call_fails() {
     for (tool, options) in [("pay", None), ("look", Some(204)), ("pay", Some(204))] {
-        let (a, b) = (Fronted::start("a", 502, options).await, Fronted::start("b", 200, None).await);
+        let a = Fronted::start("a", Reply::status(502), options).await;
+        let b = Fronted::start("b", Reply::status(200), None).await;
         let (_host, session) = left_alone(&a, &b).await;
-        let moved = async {
-            for id in 2.. {
-                let answer = call(&session, id, tool).await;
-                if answer["result"]["at"] == "b" {
-                    return;
-                }
-                assert_eq!(reason(&answer).0, "upstream_refused", "{answer}");
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        within("a replica that answers", moved).await;
+        until_moved(&session, tool, "upstream_refused").await;
         assert_eq!(calls(&b.server, tool), 1);
+    }
+}
+
+/// Calls a tool until the second replica answers. Before that, this is the reason why there is no answer.
+async fn until_moved(session: &Session, tool: &str, before: &str) {
+    let moved = async {
+        for id in 2.. {
+            let answer = call(session, id, tool).await;
+            if answer["result"]["at"] == "b" {
+                return;
+            }
+            assert_eq!(reason(&answer).0, before, "{answer}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    within("a replica that answers", moved).await;
+}
+
+/// A call that took too long shows nothing by itself: its server may be busy. It is left if it does not answer a trial either.
+#[tokio::test]
+async fn a_session_leaves_a_replica_that_is_frozen_and_not_one_that_is_slow() {
+    for (options, is_left) in [(None, true), (Some(405), false)] {
+        let a = Fronted::start("a", Reply::default().hang(), options).await;
+        let b = Fronted::start("b", Reply::status(200), None).await;
+        let (host, session) = left_alone(&a, &b).await;
+        if is_left {
+            until_moved(&session, "pay", "outcome_unknown").await;
+            assert_eq!(host.upstream().healed(), 1);
+            continue;
+        }
+        assert_eq!(reason(&call(&session, 2, "pay").await).0, "outcome_unknown");
+        let is_tried = |log: &[Request]| log.iter().any(|request| request.verb == "OPTIONS");
+        a.server.until("a trial", is_tried).await;
+        a.is_away.store(false, Ordering::SeqCst);
+        assert_eq!(call(&session, 3, "pay").await["result"]["at"], "a");
     }
 }
 
