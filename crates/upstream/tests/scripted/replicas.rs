@@ -359,6 +359,9 @@ async fn stateless_requests_leave_a_replica_that_breaks() {
     }
 }
 
+/// Nothing takes that long.
+const LONG: Duration = Duration::from_secs(20);
+
 /// A server with sessions and a front before it, which answers like this once the server is away.
 struct Fronted {
     server: Server,
@@ -391,13 +394,10 @@ impl Fronted {
     }
 }
 
-/// A gateway before two, and a session at the first, which goes away then.
-async fn left_alone(a: &Fronted, b: &Fronted) -> (Host, Session) {
-    let host = Host::before(Backing::Memory, [a.server.url(), b.server.url()], |builder| {
-        builder.upstream(|config| {
-            (config.timeouts.head, config.timeouts.control) =
-                (Duration::from_millis(400), Duration::from_millis(400));
-        })
+/// A gateway before two, and a session at the first, which goes away then. The gateway waits so long for whatever it sends.
+async fn left_alone(a: &Fronted, b: &Fronted, wait: Duration) -> (Host, Session) {
+    let host = Host::before(Backing::Memory, [a.server.url(), b.server.url()], move |builder| {
+        builder.upstream(|config| (config.timeouts.head, config.timeouts.control) = (wait, wait))
     })
     .await;
     let session = Session::open(&host).await;
@@ -412,7 +412,7 @@ async fn a_session_leaves_a_replica_whose_front_says_that_it_is_away() {
     for status in [502, 503, 504] {
         let a = Fronted::start("a", Reply::status(status), None).await;
         let b = Fronted::start("b", Reply::status(200), None).await;
-        let (host, session) = left_alone(&a, &b).await;
+        let (host, session) = left_alone(&a, &b, LONG).await;
         let answer = call(&session, 2, "look").await;
         assert_eq!(answer["result"]["at"], "b", "{answer}");
         assert_eq!(host.upstream().healed(), 1);
@@ -427,10 +427,37 @@ async fn a_session_does_not_stay_where_every_call_fails() {
     for (tool, options) in [("pay", None), ("look", Some(204)), ("pay", Some(204))] {
         let a = Fronted::start("a", Reply::status(502), options).await;
         let b = Fronted::start("b", Reply::status(200), None).await;
-        let (_host, session) = left_alone(&a, &b).await;
+        let (_host, session) = left_alone(&a, &b, LONG).await;
         until_moved(&session, tool, "upstream_refused").await;
         assert_eq!(calls(&b.server, tool), 1);
     }
+}
+
+/// However many calls meet a moment's weakness at once, the session stays where it is: what the server remembers is worth more.
+#[tokio::test]
+async fn a_session_stays_where_calls_failed_for_a_moment() {
+    let a = Fronted::start("a", Reply::default().until(is_prodded).send(AWAY), Some(405)).await;
+    let b = Fronted::start("b", Reply::status(200), None).await;
+    let (host, session) = left_alone(&a, &b, LONG).await;
+    let work: Vec<_> = (10..20)
+        .map(|id| {
+            let session = session.clone();
+            tokio::spawn(async move { call(&session, id, "look").await })
+        })
+        .collect();
+    a.server.until("ten calls", |log| log.iter().filter(|request| request.calls("look")).count() == 11).await;
+    a.is_away.store(false, Ordering::SeqCst);
+    a.server.prod();
+    for work in work {
+        assert_eq!(work.await.unwrap()["result"]["at"], "a");
+    }
+    assert_eq!((host.upstream().healed(), calls(&b.server, "look")), (0, 0));
+}
+
+const AWAY: &str = "HTTP/1.1 502 x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+
+fn is_prodded(log: &[Request]) -> bool {
+    log.iter().any(|request| request.verb == "PROD")
 }
 
 /// Calls a tool until the second replica answers. Before that, this is the reason why there is no answer.
@@ -454,7 +481,7 @@ async fn a_session_leaves_a_replica_that_is_frozen_and_not_one_that_is_slow() {
     for (options, is_left) in [(None, true), (Some(405), false)] {
         let a = Fronted::start("a", Reply::default().hang(), options).await;
         let b = Fronted::start("b", Reply::status(200), None).await;
-        let (host, session) = left_alone(&a, &b).await;
+        let (host, session) = left_alone(&a, &b, Duration::from_millis(700)).await;
         if is_left {
             until_moved(&session, "pay", "outcome_unknown").await;
             assert_eq!(host.upstream().healed(), 1);
