@@ -7,6 +7,7 @@ use bytes::Bytes;
 use steadfast_client::{Answer, Boxed, CallOptions, Effect, Error, Listener, Notification, RequestId};
 use steadfast_engine::{CallHandle, Class, Incoming};
 use steadfast_wire::rpc::{ErrorObject, json_string};
+use tokio::time::Instant;
 
 use crate::errors;
 use crate::link::Link;
@@ -71,15 +72,18 @@ async fn attempt_until_known(
     let mut risked = false;
     let mut attempts = 0;
     loop {
+        let begun = Instant::now();
         let error = match attempt(link, &seat, call, request).await {
             Ok(answer) => {
-                seat.note(false);
+                seat.answered();
                 return Ok(answer);
             }
             Err(error) => error,
         };
-        if let Error::Refused { status, .. } = &error {
-            seat.note(is_away(*status));
+        match &error {
+            Error::Refused { status, .. } if is_away(*status) => seat.refused(begun),
+            Error::Refused { .. } => seat.answered(),
+            _ => {}
         }
         attempts += 1;
         let unknown = error.effect() == Effect::Unknown;

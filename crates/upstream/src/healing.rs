@@ -169,7 +169,7 @@ impl Link {
         let seated = lost.seated();
         let mut pauses = Pauses::until(end);
         // A proxy may answer a trial in the server's place; it does not answer calls.
-        let mut is_hopeless = lost.is_refused_again() && self.shared.servers.has_other(&replica.name);
+        let mut is_feigned = lost.is_feigned() && self.shared.servers.has_other(&replica.name);
         // A process that is being killed may answer for a moment.
         tokio::time::sleep(FIRST_PAUSE).await;
         loop {
@@ -177,7 +177,8 @@ impl Link {
                 return Ok(());
             }
             // It may have been a moment's weakness, and whoever moves leaves behind what the server remembers.
-            if !std::mem::take(&mut is_hopeless) && replica.answers().await {
+            if !std::mem::take(&mut is_feigned) && replica.answers().await {
+                lost.vouch();
                 replica.succeeded();
                 return Ok(());
             }

@@ -68,6 +68,7 @@ impl Links {
 
     pub(crate) fn remove(&self, session: &SessionId) -> Removed {
         let mut inner = self.lock();
+        inner.inherited.remove(session);
         let Some(link) = inner.open.remove(session) else {
             return if inner.ended.contains(session) { Removed::Before } else { Removed::Unknown };
         };

@@ -1,11 +1,11 @@
 //! Where a session sits at the server: which replica, and the client that speaks to it there.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use http::Uri;
 use steadfast_client::Client;
 use steadfast_client::transport::Transport;
+use tokio::time::Instant;
 
 use crate::replicas::{Replica, Replicas, Taken};
 use crate::stateless::Era;
@@ -58,26 +58,46 @@ pub(crate) struct Seat {
     pub(crate) no: u64,
     pub(crate) place: Place,
     pub(crate) client: Client,
-    refusals: AtomicU32,
+    trust: Mutex<Trust>,
+}
+
+/// How far it is to be believed that the server is there because a trial was answered.
+#[derive(Debug, Default)]
+struct Trust {
+    /// When that was, if no call was answered since.
+    vouched: Option<Instant>,
+    /// A call that began later was refused all the same.
+    is_broken: bool,
 }
 
 impl Seat {
     pub(crate) fn new(no: u64, place: Place, client: Client) -> Self {
-        Self { no, place, client, refusals: AtomicU32::new(0) }
+        Self { no, place, client, trust: Mutex::default() }
     }
 
-    /// A call was answered, or not because the server is away by the word of whoever stands before it.
-    pub(crate) fn note(&self, is_away: bool) {
-        if is_away {
-            self.refusals.fetch_add(1, Ordering::Relaxed);
-        } else {
-            self.refusals.store(0, Ordering::Relaxed);
-        }
+    /// A trial was answered.
+    pub(crate) fn vouch(&self) {
+        self.trust().vouched = Some(Instant::now());
     }
 
-    /// Whether one call after the other finds the server away.
-    pub(crate) fn is_refused_again(&self) -> bool {
-        self.refusals.load(Ordering::Relaxed) > 1
+    /// A call was answered.
+    pub(crate) fn answered(&self) {
+        *self.trust() = Trust::default();
+    }
+
+    /// A call that began then met somebody who says that the server is away. Those that began before a trial show nothing new.
+    pub(crate) fn refused(&self, begun: Instant) {
+        let mut trust = self.trust();
+        trust.is_broken |= trust.vouched.is_some_and(|vouched| vouched <= begun);
+    }
+
+    /// Whether trials are answered by somebody else than calls are.
+    pub(crate) fn is_feigned(&self) -> bool {
+        self.trust().is_broken
+    }
+
+    fn trust(&self) -> MutexGuard<'_, Trust> {
+        self.trust.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

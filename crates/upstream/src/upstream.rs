@@ -23,7 +23,7 @@ use crate::lease::Held;
 use crate::link::{Lane, Link};
 use crate::links::{Links, Removed};
 use crate::replicas::{ReplicaStatus, Replicas, Ways};
-use crate::seat::Servers;
+use crate::seat::{Seat, Servers};
 use crate::seats::Seats;
 use crate::stateless::{self, Forwarder};
 use crate::stdio::Programs;
@@ -208,10 +208,11 @@ impl Upstream {
         });
     }
 
-    /// Whether a session of another upstream's is at a server of this one.
+    /// Whether a session of another upstream's is at a server of this one, as far as that is decided.
     fn goes_on_with(&self, link: &Link) -> bool {
-        let mut seats = link.lanes.iter().filter_map(Lane::seat);
-        seats.any(|seat| self.shared.servers.find(&link.short(), &seat.place.name).is_some())
+        let seats: Vec<_> = link.lanes.iter().filter_map(Lane::seat).collect();
+        let is_ours = |seat: &Arc<Seat>| self.shared.servers.find(&link.short(), &seat.place.name).is_some();
+        seats.is_empty() || seats.iter().any(is_ours)
     }
 
     /// The link of a session, made if this process had nothing to do with it so far. `request` is the client's newest.
