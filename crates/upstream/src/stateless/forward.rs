@@ -30,7 +30,7 @@ pub enum Missed {
     Away(String),
     /// Nothing was sent: the server has not proven who it is, and its operator is to blame, or ours. It does not help to wait.
     Untrusted(String),
-    /// The server takes no requests now, and has not begun with this one (status 503).
+    /// The server takes no requests now (status 503), as it said when it was asked something else. Nothing was sent.
     Refused(ErrorObject),
     /// The server was lost before it said anything. It may have begun.
     Lost(ErrorObject),
@@ -154,11 +154,8 @@ impl Run<'_> {
         if let Some(denial) = denial.filter(|_| self.shows_clients) {
             self.exchange.deny(denial);
         }
-        match status {
-            503 => Err(Missed::Refused(error)),
-            status if is_away(status) => Err(Missed::Lost(error)),
-            _ => Ok(Err(error)),
-        }
+        // What stands before a server says 503, too, when it loses the server half way.
+        if is_away(status) { Err(Missed::Lost(error)) } else { Ok(Err(error)) }
     }
 
     fn whole(&self, body: &Bytes) -> Result<Answer, Missed> {
