@@ -70,6 +70,7 @@ impl Client {
             closing: CancellationToken::new(),
             progress: Progress::default(),
             answered: Notify::new(),
+            shown: Notify::new(),
             reopening: Notify::new(),
             deaf: CancellationToken::new(),
             standalone: Mutex::default(),
@@ -156,6 +157,7 @@ impl Client {
     /// From now on these are sent with every request, in place of those of the configuration.
     pub fn set_headers(&self, headers: HeaderMap) {
         self.life.shared.link.set_headers(headers);
+        self.life.shared.shown.notify_one();
     }
 
     /// The revision in use.

@@ -114,8 +114,9 @@ pub enum Event {
     /// The standalone stream was opened afresh, although it was open before, here or at whoever had the session: messages may be
     /// missing.
     Gap,
-    /// The standalone stream cannot be had. If the reason may pass, that is found out when the server answers a call, and now and
-    /// then ([`Backoff::seldom`](crate::Backoff::seldom)); each time that it has not, it is told again.
+    /// The standalone stream cannot be had. It is tried again when there is another session, or other headers are sent; if the
+    /// reason may pass by itself also when the server answers a call, and now and then ([`Backoff::seldom`](crate::Backoff::seldom)).
+    /// Each time that it fails, it is told again.
     StandaloneLost(Error),
     /// The server offers no standalone stream in this session.
     StandaloneAbsent,

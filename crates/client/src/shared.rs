@@ -33,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) progress: Progress,
     /// Told whenever the server has answered a call: it is there.
     pub(crate) answered: Notify,
+    /// Told whenever other headers are sent: a server that refused us may not do so any more.
+    pub(crate) shown: Notify,
 }
 
 /// How the server is spoken to.

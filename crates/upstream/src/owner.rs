@@ -108,7 +108,10 @@ impl Owner for LinkOwner {
             }
             // The others hear nothing that the first does not, and no resources are watched from them.
             Event::Gap if self.lane > 0 => {}
-            Event::Gap => self.open_link().iter().for_each(Link::announce_a_gap),
+            Event::Gap => {
+                let link = self.open_link().filter(|link| self.is_seat_of(link));
+                link.iter().for_each(Link::announce_a_gap);
+            }
             Event::SessionRenewed | Event::StandaloneAbsent => {}
         }
     }

@@ -30,7 +30,7 @@ const REOPENING: Duration = Duration::from_millis(500);
 const MAX_UNHEARD: u32 = 1;
 
 /// Opens the stream, resumes it, opens it again, until the client ends or the server has none. If it fails too often in a row,
-/// that waits until the server answers a call, or for a while.
+/// that waits until there is a reason to try again.
 pub(crate) async fn hold_standalone(shared: Arc<Shared>) {
     let Mode::Session(sessions) = &shared.mode else { return };
     let end = tokio::select! {
@@ -73,11 +73,9 @@ async fn hold(shared: &Arc<Shared>, sessions: &Sessions) -> Option<Error> {
             tokio::time::sleep(hold.position.wait(backoff)).await;
             continue;
         }
-        if !may_pass(&error) {
-            return Some(error);
-        }
+        let passes = may_pass(&error);
         shared.owner.event(Event::StandaloneLost(error));
-        hold.wait_for_the_server().await;
+        hold.wait_for_the_server(passes).await;
     }
 }
 
@@ -157,13 +155,15 @@ impl<'a> Hold<'a> {
         Ok(())
     }
 
-    /// Who was away may come back: another attempt when it has answered somebody, or else after a while.
-    async fn wait_for_the_server(&mut self) {
+    /// Who was away may come back: another attempt when it has answered somebody, or else after a while. Who has refused us may see
+    /// it otherwise in another session, or when we show something else.
+    async fn wait_for_the_server(&mut self, passes: bool) {
         tokio::select! {
-            () = self.shared.answered.notified() => {}
+            () = self.shared.shown.notified() => {}
             _ = self.changes.changed() => {}
+            () = self.shared.answered.notified(), if passes => {}
             // If it fails again, that is that for another while.
-            () = tokio::time::sleep(self.shared.link.backoff.seldom) => return,
+            () = tokio::time::sleep(self.shared.link.backoff.seldom), if passes => return,
         }
         self.position.give_another_chance();
     }

@@ -210,13 +210,24 @@ async fn a_server_that_comes_back_without_its_sessions_is_heard_again() {
     assert_eq!(opened(&server), 2);
 }
 
+/// Such as credentials that are out of date: only others help.
 #[tokio::test]
-async fn what_does_not_pass_is_given_up_for_good() {
-    let (server, owner, _client) = hold(vec![Reply::status(403)]).await;
+async fn a_refusal_does_not_pass_by_itself() {
+    let (server, owner, client) =
+        hold_at(|request| match (request.verb.as_str(), request.header("authorization")) {
+            ("GET", Some("Bearer new")) => Some(Reply::stream().hang()),
+            ("GET", _) => Some(Reply::status(403)),
+            _ => answers(request),
+        })
+        .await;
     owner.until("an event", |owner| !owner.events().is_empty()).await;
+    assert_eq!(value(call(&client, "t").await), json!({}));
     tokio::time::sleep(SELDOM * 5).await;
     assert_eq!(owner.events(), [refused(403)]);
     assert_eq!(gets(&server).len(), 4);
+    let authorization = ("authorization".parse().unwrap(), "Bearer new".parse().unwrap());
+    client.set_headers(http::HeaderMap::from_iter([authorization]));
+    owner.until("the stream", |owner| owner.events() == [refused(403), Event::StandaloneOpen]).await;
 }
 
 /// Such as one whose routes are those of POST alone.

@@ -147,7 +147,8 @@ async fn a_program_that_never_answers_initialize_is_ended_and_started_again() {
             environment: BTreeMap::from([("MARK".to_owned(), mark.display().to_string())]),
             ..Program::default()
         };
-        let stdio = Stdio { sharing, opening: Duration::from_millis(600), ..Stdio::new(program) };
+        let (opening, farewell) = (Duration::from_millis(600), Duration::from_millis(50));
+        let stdio = Stdio { sharing, opening, farewell, ..Stdio::new(program) };
         let programs = programs(stdio);
         let child = programs.child("alone");
         let mut hasty = config();
