@@ -1,4 +1,4 @@
-//! What Redis says of the cost of a call and of an idle session: its own counters, not ours.
+//! What Redis says of the cost of a call and of an idle session: what it was sent and what it holds, by its own account.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -15,7 +15,7 @@ use crate::load::{self, Plan};
 #[derive(Debug)]
 pub(super) struct Cost {
     calls: u64,
-    /// Commands that the server was sent meanwhile, by name.
+    /// All commands that the server was sent meanwhile, by name; not what scripts do inside.
     commands: BTreeMap<String, u64>,
     idle: usize,
     bytes: u64,
@@ -38,9 +38,9 @@ pub(super) fn cost(gateway: &Peer, server: &RedisServer, options: &Nodes) -> Res
     };
     // Scripts are loaded, lists are made.
     load::run(&plan(10))?;
-    link.ask("CONFIG RESETSTAT")?;
+    let monitor = Monitor::start(server.port())?;
     load::run(&plan(options.calls))?;
-    let commands = commands(&link.ask("INFO commandstats")?);
+    let commands = monitor.commands(&mut link)?;
 
     let before = link.bytes()?;
     load::runtime(1)?.block_on(fill(&running, options.idle))?;
@@ -49,10 +49,9 @@ pub(super) fn cost(gateway: &Peer, server: &RedisServer, options: &Nodes) -> Res
 }
 
 impl Cost {
-    /// The calls of scripts, which is what a call waits for. A handful of them open the session and show that the node is alive.
+    /// A handful of them open the session, show that the node is alive, and look for sessions whose time has come.
     fn per_call(&self) -> f64 {
-        let scripts = self.commands.iter().filter(|(name, _)| name.starts_with("eval"));
-        scripts.map(|(_, count)| *count).sum::<u64>() as f64 / self.calls as f64
+        self.commands.values().sum::<u64>() as f64 / self.calls as f64
     }
 
     fn per_session(&self) -> f64 {
@@ -62,12 +61,12 @@ impl Cost {
     pub(super) fn lines(&self) -> [String; 2] {
         let (each, bytes) = (self.per_call(), self.per_session());
         let all: Vec<String> = self.commands.iter().map(|(name, count)| format!("{name} {count}")).collect();
-        // One call in fifty may be the session's beginning and the node's heartbeat.
+        // One command in fifty may be the session's beginning, the node's heartbeat or its sweep.
         let is_met = met(each <= ROUND_TRIPS * 1.02);
         [
             format!(
-                "script calls per call on Redis: {each:.3} (target {ROUND_TRIPS}: {is_met}); of {} calls, their session's opening and \
-                 the heartbeats meanwhile: {}",
+                "commands per call on Redis: {each:.3} (target {ROUND_TRIPS}: {is_met}); of {} calls, their session's opening, the \
+                 heartbeats and the sweep meanwhile: {}",
                 self.calls,
                 all.join(", ")
             ),
@@ -81,23 +80,50 @@ impl Cost {
     pub(super) fn json(&self) -> serde_json::Value {
         json!({
             "server": "redis",
-            "script_calls_per_call": self.per_call(),
+            "commands_per_call": self.per_call(),
             "commands": self.commands,
             "idle_session_bytes": self.per_session(),
         })
     }
 }
 
-/// The names and counts of `INFO commandstats`.
-fn commands(info: &str) -> BTreeMap<String, u64> {
-    let count = |line: &str| {
-        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
-        // Everything else is counted because a script does it, and costs no round trip.
-        let is_sent = ["eval", "script", "ssubscribe", "subscribe"].iter().any(|sent| name.starts_with(sent));
-        let count = rest.split(',').next()?.parse().ok()?;
-        is_sent.then(|| (name.to_owned(), count))
-    };
-    info.lines().filter_map(count).collect()
+/// A connection that is told of every command. The server's counters do not say which of them were sent, and which a script did
+/// inside at no cost of a round trip: those stand here with `lua` for where they come from.
+struct Monitor(BufReader<TcpStream>);
+
+impl Monitor {
+    /// What the last command that counts is followed by.
+    const END: &str = "end-of-count";
+
+    fn start(port: u16) -> Result<Self, Error> {
+        let mut link = Link::open(port)?;
+        link.ask("MONITOR")?;
+        Ok(Self(link.0))
+    }
+
+    /// What was sent since the start.
+    fn commands(self, link: &mut Link) -> Result<BTreeMap<String, u64>, Error> {
+        link.ask(&format!("ECHO {}", Self::END))?;
+        let mut commands = BTreeMap::new();
+        for line in self.0.lines() {
+            let line = line?;
+            if line.ends_with(&format!("\"{}\"", Self::END)) {
+                return Ok(commands);
+            }
+            if let Some(name) = sent(&line) {
+                *commands.entry(name.to_lowercase()).or_default() += 1;
+            }
+        }
+        Err("Redis stopped telling what it was sent".into())
+    }
+}
+
+/// The name of a command that came over the network, of a line such as `+1700000000.5 [0 127.0.0.1:4242] "GET" "key"`.
+fn sent(line: &str) -> Option<&str> {
+    let (_, rest) = line.split_once(" [")?;
+    let (from, command) = rest.split_once("] ")?;
+    let name = command.strip_prefix('"')?.split('"').next()?;
+    (!from.ends_with(" lua")).then_some(name)
 }
 
 /// A connection for questions on one line.
@@ -144,5 +170,21 @@ impl Link {
             bytes += self.ask(&format!("MEMORY USAGE {key} SAMPLES 0"))?.parse::<u64>().unwrap_or(0);
         }
         Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sent;
+
+    #[test]
+    fn what_a_script_does_was_not_sent() {
+        assert_eq!(
+            sent(r#"+1700000000.5 [0 127.0.0.1:4242] "EVALSHA" "0f" "2" "a b" "] x""#),
+            Some("EVALSHA")
+        );
+        assert_eq!(sent(r#"+1700000000.5 [0 [::1]:4242] "ZADD" "{t}:agenda" "1" "x""#), Some("ZADD"));
+        assert_eq!(sent(r#"+1700000000.5 [0 lua] "HGET" "k" "=""#), None);
+        assert_eq!(sent("+OK"), None);
     }
 }

@@ -17,7 +17,7 @@ use redis::{Cmd, ErrorKind, ProtocolVersion, PushInfo, RedisError, ServerErrorKi
 use super::RedisOptions;
 
 /// How often a request may have reached a server by the time it is answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Sent {
     Once,
     PerhapsMore,

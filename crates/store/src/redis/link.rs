@@ -92,8 +92,9 @@ impl Link {
             command
         };
         let (answer, sent) = match self.request(&command("EVALSHA", &script.hash)).await {
-            (Err(error), _) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                self.request(&command("EVAL", script.text)).await
+            (Err(error), before) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                let (answer, sent) = self.request(&command("EVAL", script.text)).await;
+                (answer, sent.max(before))
             }
             other => other,
         };
@@ -158,13 +159,15 @@ fn heard(push: &PushInfo) -> Option<Told> {
     Told::parse(std::str::from_utf8(text).ok()?)
 }
 
-/// What an error means in a cluster: nothing was done if the server says that the session is elsewhere. All else may tell of
-/// another request: what the client fails at when it looks for the servers is told to all who wait.
+/// What an error means in a cluster: nothing was done if the server says that it is not the one to ask, or not now. All else may
+/// tell of another request: what the client fails at when it looks for the servers is told to all who wait.
 fn meaning_in_cluster(error: &RedisError, sent: Sent) -> StoreError {
-    use ServerErrorKind::{Ask, Moved, TryAgain};
+    use ServerErrorKind::{Ask, ClusterDown, Moved, ReadOnly, TryAgain};
     let text = error.to_string();
     match error.kind() {
-        ErrorKind::Server(Moved | Ask | TryAgain) if sent == Sent::Once => StoreError::Unavailable(text),
+        ErrorKind::Server(Ask | ClusterDown | Moved | ReadOnly | TryAgain) if sent == Sent::Once => {
+            StoreError::Unavailable(text)
+        }
         _ => StoreError::Unknown(text),
     }
 }
@@ -191,19 +194,24 @@ mod tests {
 
     #[test]
     fn what_may_have_happened_is_never_said_not_to_have() {
+        use ServerErrorKind::{BusyLoading, ClusterDown, Moved};
         let error = |kind: ErrorKind| RedisError::from((kind, "an error"));
-        let down = ErrorKind::Server(ServerErrorKind::ClusterDown);
-        for kind in [down, ErrorKind::ClusterConnectionNotFound, ErrorKind::Extension] {
-            assert!(matches!(meaning(&error(kind)), StoreError::Unavailable(_)), "{kind:?}");
-            assert!(
-                matches!(meaning_in_cluster(&error(kind), Sent::Once), StoreError::Unknown(_)),
-                "{kind:?}"
-            );
+        let is_done_perhaps = |error: StoreError| matches!(error, StoreError::Unknown(_));
+        // A server that is asked itself, one of a cluster, and one of a cluster that may have been asked twice.
+        for (kind, expected) in [
+            (ErrorKind::Server(Moved), [false, false, true]),
+            (ErrorKind::Server(ClusterDown), [false, false, true]),
+            (ErrorKind::Server(BusyLoading), [false, true, true]),
+            (ErrorKind::ClusterConnectionNotFound, [false, true, true]),
+            (ErrorKind::Extension, [false, true, true]),
+            (ErrorKind::Io, [true, true, true]),
+        ] {
+            let found = [
+                meaning(&error(kind)),
+                meaning_in_cluster(&error(kind), Sent::Once),
+                meaning_in_cluster(&error(kind), Sent::PerhapsMore),
+            ];
+            assert_eq!(found.map(is_done_perhaps), expected, "{kind:?}");
         }
-        assert!(matches!(meaning(&error(ErrorKind::Io)), StoreError::Unknown(_)));
-        assert!(matches!(meaning_in_cluster(&error(ErrorKind::Io), Sent::Once), StoreError::Unknown(_)));
-        let moved = ErrorKind::Server(ServerErrorKind::Moved);
-        assert!(matches!(meaning_in_cluster(&error(moved), Sent::Once), StoreError::Unavailable(_)));
-        assert!(matches!(meaning_in_cluster(&error(moved), Sent::PerhapsMore), StoreError::Unknown(_)));
     }
 }

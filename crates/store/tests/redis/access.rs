@@ -27,8 +27,8 @@ fn let_in(server: &RedisServer, users: &[(&str, &str)]) {
 /// All that a store does, in many sessions, so that each server of a cluster has some.
 async fn does_everything(options: RedisOptions) {
     let (store, other): (RedisStore, RedisStore) = (open(options.clone()), open(options));
-    store.join(ONE, NOW).await.unwrap();
-    other.join(OTHER, NOW).await.unwrap();
+    store.join(ONE, NOW).await.expect("the store answers");
+    other.join(OTHER, NOW).await.expect("the store answers");
     for n in 1..=12 {
         let session = open_session(&store, n).await;
         let (_, call) = begin_call(&store, session, ONE, 1).await;
@@ -36,11 +36,11 @@ async fn does_everything(options: RedisOptions) {
         assert!(matches!(run(&store, session, finish(call, "answer")).await, Finished::Finished { .. }));
     }
     assert_eq!(store.is_alive(OTHER).await, Ok(true));
-    assert!(store.sweep(NOW.plus(Duration::from_secs(7200)), 10).await.unwrap() > 0);
+    assert!(store.sweep(NOW.plus(Duration::from_secs(7200)), 10).await.expect("the store answers") > 0);
     assert_eq!(store.bury_dead_nodes(NOW).await, Ok(0));
-    store.answers().await.unwrap();
-    store.usage().await.unwrap();
-    store.leave(ONE, NOW).await.unwrap();
+    store.answers().await.expect("the store answers");
+    store.usage().await.expect("the store answers");
+    store.leave(ONE, NOW).await.expect("the store answers");
 }
 
 async fn is_refused(options: RedisOptions) {

@@ -1,25 +1,32 @@
 //! What things cost: round trips and bytes.
 
+use std::ops::Range;
 use std::time::Duration;
 
-use steadfast_session::{Principal, SessionId};
+use steadfast_session::command::{Attach, Attached, Position};
+use steadfast_session::{Facts, NodeId, Principal, SessionId};
 use steadfast_store::testing::server::RedisServer;
-use steadfast_store::{RedisOptions, Store};
+use steadfast_store::{RedisOptions, RedisStore, Store};
 
-use crate::common::{NOW, ONE, begin_call, facts, finish, open_session, run};
+use crate::common::{FIRST, NOW, ONE, OTHER, begin_call, eventually, facts, finish, open_session, read, run};
 use crate::database::{ask, open, options};
 
 fn info(server: &RedisServer, section: &str) -> String {
     ask(server, &format!("INFO {section}"))
 }
 
-/// How often the server was asked something since the last time, by the name of the command.
-fn requests(server: &RedisServer) -> Vec<(String, u64)> {
+/// How often the server was asked something since the counts were reset, by the name of the command.
+fn counts(server: &RedisServer) -> Vec<(String, u64)> {
     let calls = |line: &str| {
         let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
         Some((name.to_owned(), rest.split(',').next()?.parse().ok()?))
     };
-    let found = info(server, "commandstats").lines().filter_map(calls).collect();
+    info(server, "commandstats").lines().filter_map(calls).collect()
+}
+
+/// The same, and resets them.
+fn requests(server: &RedisServer) -> Vec<(String, u64)> {
+    let found = counts(server);
     let () = ask(server, "CONFIG RESETSTAT");
     found
 }
@@ -64,26 +71,100 @@ async fn whether_it_answers_costs_one_command() {
     assert_eq!(asked, [("exists".to_owned(), 1)]);
 }
 
+/// How often the server was asked this.
+fn asked(server: &RedisServer, names: &[&str]) -> u64 {
+    let found = counts(server).into_iter().filter(|(name, _)| names.contains(&name.as_str()));
+    found.map(|(_, calls)| calls).sum()
+}
+
+/// What a waiting stream costs with each look, and what a call costs where others have served the session.
+#[tokio::test]
+async fn a_look_is_one_command_and_so_is_each_other_node_that_is_told() {
+    let Some(server) = RedisServer::start(&[]) else { return };
+    let quiet = RedisOptions { heartbeat: Duration::from_secs(3600), ..options(&server, "t") };
+    let stores = [open(quiet.clone()), open(quiet.clone()), open(quiet)];
+    let nodes = [ONE, OTHER, NodeId(99)];
+    for (store, node) in stores.iter().zip(nodes) {
+        store.join(node, NOW).await.unwrap();
+    }
+    let session = open_session(&stores[0], 1).await;
+    for (store, node) in stores.iter().zip(nodes) {
+        run(store, session, Attach { at: Position::Standalone, node }).await;
+        read(store, session, FIRST).await;
+    }
+    requests(&server);
+    for _ in 0..10 {
+        read(&stores[2], session, FIRST).await;
+    }
+    assert_eq!(asked(&server, &["eval", "evalsha"]), 10, "ten looks");
+    for attempt in 1..11 {
+        let (_, call) = begin_call(&stores[0], session, ONE, attempt).await;
+        run(&stores[0], session, finish(call, "answer")).await;
+    }
+    // Nobody waits for that.
+    let published = async || (asked(&server, &["publish"]) >= 20).then_some(());
+    eventually("news of ten answers for two others", published).await;
+    assert_eq!(asked(&server, &["publish"]), 20, "and of nothing else");
+}
+
+fn used(server: &RedisServer) -> u64 {
+    let memory = info(server, "memory");
+    let line = memory.lines().find_map(|line| line.strip_prefix("used_memory:"));
+    line.and_then(|text| text.trim().parse().ok()).expect("a number")
+}
+
+fn numbered(n: u32) -> Facts {
+    let mut id = [0; SessionId::BYTES];
+    id[..4].copy_from_slice(&n.to_be_bytes());
+    Facts { principal: Principal::new("somebody"), ..facts(SessionId::from_random(id)) }
+}
+
 #[tokio::test]
 async fn an_idle_session_is_small() {
     const SESSIONS: u32 = 1000;
     let Some(server) = RedisServer::start(&[]) else { return };
     let store = open(options(&server, "steadfast"));
     store.join(ONE, NOW).await.unwrap();
-    let used = |server: &RedisServer| -> u64 {
-        let memory = info(server, "memory");
-        let line = memory.lines().find_map(|line| line.strip_prefix("used_memory:"));
-        line.and_then(|text| text.trim().parse().ok()).expect("a number")
-    };
     let before = used(&server);
     for n in 0..SESSIONS {
-        let mut id = [0; SessionId::BYTES];
-        id[..4].copy_from_slice(&n.to_be_bytes());
-        let facts = facts(SessionId::from_random(id));
-        let facts = steadfast_session::Facts { principal: Principal::new("somebody"), ..facts };
-        store.open(facts).await.unwrap();
+        store.open(numbered(n)).await.unwrap();
     }
     let each = (used(&server) - before) / u64::from(SESSIONS);
     println!("{each} bytes for an idle session, with its places in all lists");
     assert!(each <= 1024, "{each}");
+}
+
+/// A process that has served a session stands in its row, and the session on the list of the process.
+#[tokio::test]
+async fn another_node_adds_little_to_a_session() {
+    // Those before the first that counts are for what the server makes once: buffers, scripts, the list itself.
+    // A list of more than 128 is kept in another way.
+    const UNCOUNTED: u32 = 200;
+    const SESSIONS: u32 = 1200;
+    let Some(server) = RedisServer::start(&[]) else { return };
+    let quiet = RedisOptions { hears_others: false, ..options(&server, "steadfast") };
+    let (one, other) = (open(quiet.clone()), open(quiet));
+    one.join(NodeId(u64::MAX / 2), NOW).await.unwrap();
+    other.join(NodeId(u64::MAX / 3), NOW).await.unwrap();
+    let attach = async |store: &RedisStore, node, at, sessions: Range<u32>| {
+        for n in sessions {
+            let attached = run(store, numbered(n).id, Attach { at, node }).await;
+            assert!(matches!(attached, Attached::Attached { .. }), "{attached:?}");
+        }
+    };
+    for n in 0..SESSIONS {
+        one.open(numbered(n)).await.unwrap();
+    }
+    attach(&one, NodeId(u64::MAX / 2), Position::Standalone, 0..SESSIONS).await;
+    let again = Position::After { stream: FIRST, seq: 0 };
+    // A session remembers the names of its last five commits: these are the last three of them.
+    for _ in 0..3 {
+        attach(&one, NodeId(u64::MAX / 2), again, 0..SESSIONS).await;
+    }
+    attach(&other, NodeId(u64::MAX / 3), again, 0..UNCOUNTED).await;
+    let before = used(&server);
+    attach(&other, NodeId(u64::MAX / 3), again, UNCOUNTED..SESSIONS).await;
+    let each = used(&server).saturating_sub(before) / u64::from(SESSIONS - UNCOUNTED);
+    println!("{each} bytes more for an idle session that another node has served");
+    assert!((1..=256).contains(&each), "{each}");
 }
