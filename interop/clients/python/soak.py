@@ -48,6 +48,9 @@ async def work(client: ClientSession, name: str, end: float) -> None:
         except anyio.ClosedResourceError:
             seen["lost with the SDK's session"] += 1
             return
+        except anyio.get_cancelled_exc_class():
+            seen["lost with the SDK's session"] += 1
+            raise
         except McpError as error:
             if error.error.code == CLOSED:
                 seen["lost with the SDK's session"] += 1
