@@ -17,6 +17,8 @@ use crate::world::{Process, World};
 
 /// How long a gateway may take to end by itself.
 const DRAIN_LIMIT: Duration = Duration::from_secs(8);
+/// How long a gateway that listens may take to open a cluster.
+const TIME_TO_OPEN: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(crate) struct Nemesis {
@@ -86,52 +88,47 @@ impl Hand {
                 break;
             }
             self.begin(fault);
-            self.inflict(fault, lasts).await?;
-            self.end(fault);
+            let came = self.inflict(fault, lasts).await?;
+            self.end(fault, came);
         }
         Ok(())
     }
 
-    async fn inflict(&mut self, fault: Fault, lasts: Duration) -> Result<(), Failure> {
+    /// Whether it came to that: a cluster may have other things to do than to fail over.
+    async fn inflict(&mut self, fault: Fault, lasts: Duration) -> Result<bool, Failure> {
         let world = Arc::clone(&self.world);
         let to_gateway = |which| move |link| link == Link::FrontToGateway(which);
         match fault {
             Fault::KillGateway(which) => {
-                self.kill(&mut *world.gateways[which].lock().await, lasts, to_gateway(which)).await
+                self.kill(&mut *world.gateways[which].lock().await, lasts, to_gateway(which)).await?;
             }
             Fault::FreezeGateway(which) => {
                 self.freeze(&mut *world.gateways[which].lock().await, lasts).await;
-                Ok(())
             }
             Fault::DrainGateway(which) => {
                 let mut gateway = world.gateways[which].lock().await;
                 gateway.terminate(DRAIN_LIMIT).await;
-                self.kill(&mut gateway, lasts, to_gateway(which)).await
+                self.kill(&mut gateway, lasts, to_gateway(which)).await?;
             }
             Fault::StarveGateway(which) => {
                 let mut gateway = world.gateways[which].lock().await;
                 self.weather(Link::GatewayToStore(which), Weather::Stall, lasts, async || gateway.kill())
                     .await;
-                self.kill(&mut gateway, lasts, to_gateway(which)).await
+                self.kill(&mut gateway, lasts, to_gateway(which)).await?;
             }
             Fault::KillServer(which) => {
                 let mut server = world.servers[which].lock().await;
-                self.kill(&mut server, lasts, |link| link == Link::GatewaysToServer(which)).await
+                self.kill(&mut server, lasts, |link| link == Link::GatewaysToServer(which)).await?;
             }
             Fault::FreezeServer(which) => {
                 self.freeze(&mut *world.servers[which].lock().await, lasts).await;
-                Ok(())
             }
-            Fault::RestartStore(which) => self.restart_store(which, lasts).await,
-            Fault::Failover(which) => {
-                world.store.lock().await.fail_over(which);
-                Ok(())
-            }
-            Fault::Network(link, weather) => {
-                self.weather(link, weather, lasts, async || {}).await;
-                Ok(())
-            }
+            Fault::RestartStore(which) => self.restart_store(which, lasts).await?,
+            Fault::Failover(which) => return Ok(world.store.lock().await.fail_over(which).await),
+            Fault::LoseMaster(which) => return self.lose_master(which, lasts).await,
+            Fault::Network(link, weather) => self.weather(link, weather, lasts, async || {}).await,
         }
+        Ok(true)
     }
 
     /// Kills somebody, and starts them again later. Whoever connects meanwhile is refused.
@@ -146,9 +143,14 @@ impl Hand {
         process.kill();
         proxies.iter().for_each(|proxy| proxy.close());
         self.is_stopped_within(lasts).await;
+        // A gateway that starts without its store ends, and here is no supervisor that would try again.
+        let _masters = world.masters.lock().await;
         process.start().await?;
         for proxy in proxies {
             proxy.open().await?;
+        }
+        if world.parties.stores > 1 {
+            tokio::time::sleep(TIME_TO_OPEN).await;
         }
         Ok(())
     }
@@ -165,6 +167,18 @@ impl Hand {
             proxy.open().await?;
         }
         Ok(())
+    }
+
+    /// Whether its replica has taken over meanwhile.
+    async fn lose_master(&mut self, which: usize, lasts: Duration) -> Result<bool, Failure> {
+        let world = Arc::clone(&self.world);
+        let _masters = world.masters.lock().await;
+        let mut store = world.store.lock().await;
+        let Some(master) = store.kill_master(which).await else { return Ok(false) };
+        self.is_stopped_within(lasts).await;
+        let is_taken_over = store.is_taken_over(master);
+        store.start_again(master).await?;
+        Ok(is_taken_over)
     }
 
     async fn freeze(&mut self, process: &mut Process, lasts: Duration) {
@@ -195,14 +209,14 @@ impl Hand {
 
     fn begin(&self, fault: Fault) {
         self.recorder.note(Seen::Fault { fault: format!("{fault:?}"), over: false });
-        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
-        *done.counts.entry(fault.name()).or_default() += 1;
-        done.now.push(fault);
+        self.done.lock().unwrap_or_else(PoisonError::into_inner).now.push(fault);
     }
 
-    fn end(&self, fault: Fault) {
+    /// One that did not come to pass is over like any other, and does not count.
+    fn end(&self, fault: Fault, came: bool) {
         self.recorder.note(Seen::Fault { fault: format!("{fault:?}"), over: true });
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        *done.counts.entry(fault.name()).or_default() += u64::from(came);
         if let Some(at) = done.now.iter().position(|one| *one == fault) {
             done.now.remove(at);
         }

@@ -32,6 +32,8 @@ pub(crate) enum Fault {
     RestartStore(usize),
     /// Another server of the store takes over, as an operator would have it.
     Failover(usize),
+    /// `kill -9` of a master, for so long that its replica takes over by itself.
+    LoseMaster(usize),
     Network(Link, Weather),
 }
 
@@ -114,7 +116,10 @@ fn server_step(rng: &mut Rng, parties: Parties) -> Step {
 fn store_step(rng: &mut Rng, parties: Parties) -> Step {
     let which = rng.below(parties.stores);
     let (fault, lasts) = match rng.below(3) {
-        0 | 1 if parties.stores > 1 => (Fault::Failover(which), 0),
+        0 if parties.stores > 1 => (Fault::Failover(which), 0),
+        1 if parties.stores > 1 => (Fault::LoseMaster(which), rng.between(5_000, 8_000)),
+        // Back before a replica takes over.
+        _ if parties.stores > 1 => (Fault::RestartStore(which), rng.between(50, 1_000)),
         _ => (Fault::RestartStore(which), rng.between(50, 2_000)),
     };
     step(rng.between(5_000, 12_000), lasts, fault)
@@ -156,6 +161,7 @@ impl Fault {
             Self::FreezeServer(_) => "server frozen",
             Self::RestartStore(_) => "store killed",
             Self::Failover(_) => "store failed over",
+            Self::LoseMaster(_) => "store lost a master",
             Self::Network(_, weather) => return format!("network: {}", weather.name()),
         };
         name.to_owned()
@@ -187,7 +193,9 @@ mod tests {
     fn every_fault_comes() {
         let names = |parties| plan(1, parties).iter().map(|step| step.fault.name()).collect::<BTreeSet<_>>();
         assert_eq!(names(ONE_STORE).len(), 7 + 6, "{:?}", names(ONE_STORE));
-        assert!(names(CLUSTER).contains("store failed over"));
+        assert!(
+            names(CLUSTER).contains("store failed over") && names(CLUSTER).contains("store lost a master")
+        );
         let is_before_the_store = |step: &Step| {
             matches!(step.fault, Fault::Network(Link::GatewayToStore(_), _) | Fault::StarveGateway(_))
         };

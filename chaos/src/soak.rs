@@ -1,10 +1,12 @@
 //! Clients of others' making at work through the balancer while one gateway after the other is killed or restarted.
 
-use std::process::{Child, Command, ExitCode};
+use std::io::{self, Read as _, Write as _};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use serde::Deserialize;
 
 use crate::clock::Clock;
 use crate::failure::Failure;
@@ -16,6 +18,9 @@ use crate::world::{Recipe, Setting, World};
 
 /// How long clients may take to end after their time is over.
 const LAST_CALLS: Duration = Duration::from_secs(60);
+/// Calls that a client has under way at a time, in a session and in all: `WORKERS` and `SESSIONS` of each soak.
+const WORKERS: u64 = 4;
+const SESSIONS: u64 = 2;
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
@@ -25,7 +30,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 600)]
     seconds: u64,
     /// The command of a client, which gets the URL and the seconds as its last words and ends with 0 if all was well
-    #[arg(long)]
+    #[arg(long, required = true)]
     client: Vec<String>,
 }
 
@@ -40,7 +45,7 @@ pub(crate) async fn run(options: Options) -> Result<ExitCode, Failure> {
     let mut clients = Vec::new();
     for command in &options.client {
         let words = format!("exec {command} {url} {}", options.seconds);
-        clients.push(Command::new("sh").args(["-c", &words]).spawn()?);
+        clients.push(Command::new("sh").args(["-c", &words]).stdout(Stdio::piped()).spawn()?);
     }
     let nemesis = Nemesis::start(&world, &[Lane::Restarts], seed, &Recorder::new(clock));
     let end = options.seconds * 1000;
@@ -50,15 +55,55 @@ pub(crate) async fn run(options: Options) -> Result<ExitCode, Failure> {
         watch.say(&format!("{:>4} s: {:?} so far, now {now}", clock.now() / 1000, nemesis.counts()));
     }
     let faults = nemesis.stop().await?;
+    watch.end();
+    let restarts = faults.values().sum();
     let mut well = true;
+    let mut out = io::stdout();
     for mut client in clients {
         well &= ended_well(&mut client).await;
+        let mut said = String::new();
+        if let Some(mut stdout) = client.stdout.take() {
+            stdout.read_to_string(&mut said)?;
+        }
+        write!(out, "{said}")?;
+        if let Err(complaint) = judge(&said, restarts) {
+            writeln!(out, "{complaint}")?;
+            well = false;
+        }
     }
-    watch.end();
     for (fault, times) in faults {
-        watch.say(&format!("{fault}: {times}"));
+        writeln!(out, "{fault}: {times}")?;
     }
     Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What a client has counted.
+#[derive(Debug, Deserialize)]
+struct Account {
+    client: String,
+    #[serde(default, rename = "cut before the first word")]
+    cut: u64,
+    #[serde(default, rename = "lost with the SDK's session")]
+    lost: u64,
+}
+
+/// A client judges its own answers. What a restart may cost it is not known to it.
+fn judge(said: &str, restarts: u64) -> Result<(), String> {
+    let line = said.lines().last().unwrap_or_default();
+    let Account { client, cut, lost } = serde_json::from_str(line)
+        .map_err(|error| format!("a client gives no account of itself: {error}"))?;
+    let (may_be_cut, may_be_lost) = (restarts * SESSIONS * WORKERS, cut * WORKERS);
+    if cut > may_be_cut {
+        return Err(format!(
+            "{client}: {cut} cut before the first word, {may_be_cut} under way at {restarts} restarts"
+        ));
+    }
+    if lost > may_be_lost {
+        return Err(format!(
+            "{client}: {lost} lost with a session, {may_be_lost} under way in those that {cut} cuts ended"
+        ));
+    }
+    Ok(())
 }
 
 fn is_running(client: &mut Child) -> bool {
@@ -79,4 +124,27 @@ async fn ended_well(client: &mut Child) -> bool {
     let _ = client.kill();
     let _ = client.wait();
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_restart_costs_is_bounded() {
+        let check = |cut: u64, lost: u64, restarts: u64, expect: Result<(), &str>| {
+            let said = format!(
+                r#"{{"client": "C", "answers": 9, "cut before the first word": {cut}, "lost with the SDK's session": {lost}}}"#
+            );
+            assert_eq!(judge(&said, restarts), expect.map_err(str::to_owned), "{said}");
+        };
+        check(0, 0, 0, Ok(()));
+        check(8, 32, 1, Ok(()));
+        check(9, 0, 1, Err("C: 9 cut before the first word, 8 under way at 1 restarts"));
+        check(1, 5, 1, Err("C: 5 lost with a session, 4 under way in those that 1 cuts ended"));
+        check(0, 1, 7, Err("C: 1 lost with a session, 0 under way in those that 0 cuts ended"));
+        assert_eq!(judge("{\"client\": \"C\", \"answers\": 9}\n", 0), Ok(()));
+        assert!(judge("", 9).is_err());
+        assert!(judge("Traceback\n", 9).is_err());
+    }
 }

@@ -45,6 +45,8 @@ pub(crate) struct World {
     pub(crate) gateways: Vec<tokio::sync::Mutex<Process>>,
     pub(crate) servers: Vec<tokio::sync::Mutex<Process>>,
     pub(crate) store: tokio::sync::Mutex<Store>,
+    /// Whoever has it can rely on the masters of the store, or takes one of them away for long.
+    pub(crate) masters: tokio::sync::Mutex<()>,
     front: tokio::sync::Mutex<Process>,
     links: BTreeMap<Link, Proxy>,
     folder: PathBuf,
@@ -121,6 +123,7 @@ impl World {
             gateways: gateways.into_iter().map(Into::into).collect(),
             servers: servers.into_iter().map(Into::into).collect(),
             store: store.into(),
+            masters: ().into(),
             front: front.into(),
             links: links.proxies,
             folder: folder.clone(),

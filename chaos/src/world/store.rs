@@ -14,6 +14,13 @@ use crate::failure::Failure;
 
 /// How long a cluster may take to be in order.
 const CLUSTER_LIMIT: Duration = Duration::from_secs(30);
+/// How long a cluster itself gives a failover that was asked for.
+const FAILOVER_LIMIT: Duration = Duration::from_secs(5);
+/// For how long a master takes no writes before it is killed, in milliseconds, and how long its replica has to catch up.
+const WRITES_PAUSE: &str = "1000";
+const COPY_LIMIT: Duration = Duration::from_millis(800);
+/// How long a master of a cluster may be silent, in milliseconds, before its replica takes over.
+const NODE_TIMEOUT: &str = "2000";
 const MASTERS: usize = 3;
 const REPLICAS: usize = 3;
 
@@ -95,11 +102,58 @@ impl Store {
         }
     }
 
-    /// A replica takes over from its master without losing anything: the first one from `which` on. Masters refuse.
-    pub(crate) fn fail_over(&self, which: usize) {
+    /// A replica takes over from its master without losing anything: the first one from `which` on. Masters refuse. Whether it
+    /// has: a cluster that is busy with something else lets it be.
+    pub(crate) async fn fail_over(&self, which: usize) -> bool {
         let mut from_there = (which..which + self.size()).map(|which| which % self.size());
-        // A cluster that is busy with something else refuses; then there is no failover this time.
-        let _ = from_there.find(|which| self.cli(*which, &["CLUSTER", "FAILOVER"]).starts_with("OK"));
+        let replica = from_there.find(|which| self.cli(*which, &["CLUSTER", "FAILOVER"]).starts_with("OK"));
+        let Some(replica) = replica else { return false };
+        self.is_seen(FAILOVER_LIMIT, || self.is_master(replica)).await
+    }
+
+    /// Kills the first master from `which` on, at a moment when its replica has everything: what Redis acknowledges may not
+    /// have reached a replica yet, and a failover by itself loses that. Says which it was, if there was any.
+    pub(crate) async fn kill_master(&mut self, which: usize) -> Option<usize> {
+        let mut from_there = (which..which + self.size()).map(|which| which % self.size());
+        let master = from_there.find(|which| self.is_master(*which))?;
+        self.cli(master, &["CLIENT", "PAUSE", WRITES_PAUSE, "WRITE"]);
+        if !self.is_seen(COPY_LIMIT, || self.is_copied(master)).await {
+            return None;
+        }
+        self.processes[master].kill();
+        Some(master)
+    }
+
+    /// Whether there are as many masters as there should be, the one that is away not among them.
+    pub(crate) fn is_taken_over(&self, away: usize) -> bool {
+        (0..self.size()).filter(|which| *which != away && self.is_master(*which)).count() == MASTERS
+    }
+
+    fn is_master(&self, which: usize) -> bool {
+        self.cli(which, &["ROLE"]).starts_with("master")
+    }
+
+    /// Whether a replica has all that this master has.
+    fn is_copied(&self, master: usize) -> bool {
+        let port = self.processes[master].address().port().to_string();
+        let said = self.cli(master, &["ROLE"]);
+        let written = said.lines().nth(1);
+        (0..self.size()).map(|which| self.cli(which, &["ROLE"])).any(|role| {
+            matches!(role.lines().collect::<Vec<_>>()[..], ["slave", _, of, "connected", read]
+                if of == port && Some(read) == written)
+        })
+    }
+
+    /// Waits for something, for so long at most.
+    async fn is_seen(&self, limit: Duration, condition: impl Fn() -> bool) -> bool {
+        let deadline = Instant::now() + limit;
+        while !condition() {
+            if Instant::now() > deadline {
+                return false;
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+        true
     }
 
     pub(crate) fn check(&mut self) -> Result<(), Failure> {
@@ -113,16 +167,13 @@ impl Store {
             .args(["--cluster-replicas", &(REPLICAS / MASTERS).to_string(), "--cluster-yes"])
             .stdout(Stdio::null())
             .status()?;
-        let deadline = Instant::now() + CLUSTER_LIMIT;
         let is_in_order = |which| self.cli(which, &["CLUSTER", "INFO"]).contains("cluster_state:ok");
-        while !(created.success() && (0..self.size()).all(is_in_order)) {
-            if !created.success() || Instant::now() > deadline {
-                let (what, why) = ("the cluster".to_owned(), "it does not get in order".to_owned());
-                return Err(Failure::NotStarted { what, why });
-            }
-            sleep(Duration::from_millis(100)).await;
+        let are_in_order = || (0..self.size()).all(is_in_order);
+        if created.success() && self.is_seen(CLUSTER_LIMIT, are_in_order).await {
+            return Ok(());
         }
-        Ok(())
+        let (what, why) = ("the cluster".to_owned(), "it does not get in order".to_owned());
+        Err(Failure::NotStarted { what, why })
     }
 
     /// What one of its servers answers; nothing if it does not.
@@ -150,7 +201,8 @@ fn redis(kind: Kind, name: &str, folder: &Path) -> Result<Process, Failure> {
     command.extend(["--maxmemory-policy", "noeviction"].map(str::to_owned));
     if kind == Kind::RedisCluster {
         let bus = free_address()?.port().to_string();
-        let options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "15000", "--cluster-port", &bus];
+        let options =
+            ["--cluster-enabled", "yes", "--cluster-node-timeout", NODE_TIMEOUT, "--cluster-port", &bus];
         command.extend(options.map(str::to_owned));
         // A server that is restarted must serve its slots at once, whatever became of the others.
         command.extend(["--cluster-require-full-coverage", "no"].map(str::to_owned));

@@ -1,5 +1,7 @@
 // Mixed calls for a while, through whatever comes. Arguments: the endpoint's URL, the seconds.
-// Ends with 0 if every call had its answer or, if it may not be made twice, an explicit error.
+// Ends with 0 if every call had its own answer or, if it may not be made twice, an explicit error, and there were as many answers as
+// there should be. Calls that were cut before the first word are counted for whoever knows how often a gateway was restarted
+// (chaos/src/soak.rs).
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import { ElicitRequestSchema } from '@modelcontextprotocol/sdk/types.js';
@@ -8,19 +10,22 @@ const [url, seconds] = process.argv.slice(2);
 const SESSIONS = 2, WORKERS = 4;
 const TOOLS = [['echo', 0], ['slow', 300], ['look', 300], ['progress', 500], ['ask', 200], ['counter', 0]];
 const SAFE = new Set(['look']);
+// Less is no work. A client makes some 40 calls in a second where nothing is slow.
+const ANSWERS_PER_SECOND = 4;
 const end = Date.now() + Number(seconds) * 1000;
 // A balancer says 502 where a gateway dies before its first word. It does not send such a request again, and rightly so.
-const seen = { answers: 0, 'explicit errors': 0, 'cut before the first word': 0 };
+const seen = { calls: 0, answers: 0, 'explicit errors': 0, 'cut before the first word': 0 };
 const wrong = [];
 
 const work = async (client, name) => {
   for (let number = 0; Date.now() < end; number++) {
     const [tool, ms] = TOOLS[number % TOOLS.length];
     const call = `${name}.${number}`;
+    seen.calls++;
     try {
       const result = await client.callTool({ name: tool, arguments: { call, ms } }, undefined, { timeout: 40_000 });
       const text = result.content[0].text;
-      if (text.includes(call)) seen.answers++;
+      if (text.split(' ')[0] === `call=${call}`) seen.answers++;
       else wrong.push(`${tool} ${call} got ${text}`);
     } catch (error) {
       if (error.data?.reason === 'outcome_unknown' && !SAFE.has(tool)) seen['explicit errors']++;
@@ -42,6 +47,8 @@ const live = async name => {
   await client.close();
 };
 
-await Promise.all([...Array(SESSIONS).keys()].map(live));
-console.log(JSON.stringify({ client: 'TypeScript', ...seen, other: wrong.length, first: wrong.slice(0, 5) }));
+const fail = name => error => wrong.push(`session ${name}: ${error.message}`);
+await Promise.all([...Array(SESSIONS).keys()].map(name => live(name).catch(fail(name))));
+if (seen.answers < seconds * ANSWERS_PER_SECOND) wrong.push(`${seen.answers} answers in ${seconds} seconds`);
+console.log(JSON.stringify({ client: 'TypeScript', ...seen, wrong: wrong.length, first: wrong.slice(0, 5) }));
 process.exit(wrong.length ? 1 : 0);

@@ -8,6 +8,7 @@ use std::io::Write;
 use std::path::Path;
 
 mod architecture;
+mod behaviour;
 mod code;
 mod dependencies;
 mod licences;
@@ -31,6 +32,7 @@ const RULES: &[Rule] = &[
     dependencies::one_version_each,
     licences::are_allowed,
     architecture::names_every_crate,
+    behaviour::names_tests_that_are_there,
 ];
 
 /// `cargo xtask tidy`.

@@ -1,0 +1,208 @@
+//! The examples under `deploy/` are configurations that the command takes, with every store that they name; whoever stops a
+//! gateway waits for long enough; and nginx takes what is meant for it.
+
+mod yaml;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+use yaml::Yaml;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
+}
+
+fn read(name: &str) -> String {
+    std::fs::read_to_string(folder().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+const COMPOSE: [&str; 2] = ["compose/redis.yaml", "compose/postgres.yaml"];
+const MANIFEST: &str = "kubernetes/steadfast.yaml";
+
+/// The documents of a file.
+fn documents(name: &str) -> Vec<Yaml> {
+    yaml::parse(&read(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// The gateways of a compose file: they share one description.
+fn gateway(compose: &str) -> Yaml {
+    let [document] = &documents(compose)[..] else { panic!("{compose} is not one document") };
+    let gateways = [1, 2, 3].map(|number| document.at(&format!("services.gateway-{number}")));
+    assert!(gateways.iter().all(|gateway| *gateway == gateways[0]), "{compose}: gateways differ");
+    gateways[0].unwrap_or_else(|| panic!("{compose} has no gateway")).clone()
+}
+
+fn text<'a>(yaml: &'a Yaml, path: &str) -> &'a str {
+    yaml.at(path).and_then(Yaml::text).unwrap_or_else(|| panic!("there is no {path}"))
+}
+
+/// The one of a kind in the manifest.
+fn resource(kind: &str) -> Yaml {
+    let found = documents(MANIFEST).into_iter().find(|document| text(document, "kind") == kind);
+    found.unwrap_or_else(|| panic!("{MANIFEST} has no {kind}"))
+}
+
+fn check(config: &str, store: &str) {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), config).expect("a file that can be written");
+    let checked = Command::new(env!("CARGO_BIN_EXE_steadfast"))
+        .args(["config", "check"])
+        .arg(file.path())
+        .env("STEADFAST__STORE", store)
+        .output()
+        .expect("the binary runs");
+    let said = String::from_utf8_lossy(&checked.stderr);
+    assert!(checked.status.success(), "with {store}: {said}\n{config}");
+}
+
+/// Seconds, as `90` or `1m30s` or `90s`.
+fn seconds(text: &str) -> Duration {
+    let number = |text: &str| text.parse::<u64>().unwrap_or_else(|_| panic!("{text} is no number"));
+    let (minutes, rest) = text.split_once('m').unwrap_or_else(|| ("0", text));
+    Duration::from_secs(number(minutes) * 60 + number(rest.trim_end_matches('s')))
+}
+
+/// How long a gateway of this configuration may take to stop, by what it says and by what goes without saying.
+fn time_to_stop(config: &str) -> Duration {
+    let schema = Command::new(env!("CARGO_BIN_EXE_steadfast")).args(["config", "schema"]).output();
+    let schema: Value = serde_json::from_slice(&schema.expect("the binary runs").stdout).expect("JSON");
+    let config: toml::Table = config.parse().expect("TOML");
+    let listener = |key: &str| config.get("listener").and_then(|listener| listener.get(key));
+    let time = |said: Option<&toml::Value>, default: &str| {
+        let default = schema.pointer(default).and_then(Value::as_str);
+        seconds(said.and_then(toml::Value::as_str).or(default).expect("a time"))
+    };
+    time(listener("notice"), "/properties/listener/default/notice")
+        + time(config.get("drain"), "/properties/drain/default")
+        + time(listener("farewell"), "/properties/listener/default/farewell")
+}
+
+#[test]
+fn every_yaml_file_is_one() {
+    let mut folders = vec![folder()];
+    let mut seen = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|name| name == "yaml" || name == "yml") {
+                documents(&path.display().to_string());
+                seen += 1;
+            }
+        }
+    }
+    assert_eq!(seen, COMPOSE.len() + 1, "there are more of them, which nobody looks into");
+}
+
+#[test]
+fn the_compose_files_have_a_store_and_a_configuration_that_work() {
+    for compose in COMPOSE {
+        check(&read("steadfast.toml"), text(&gateway(compose), "environment.STEADFAST__STORE"));
+    }
+}
+
+#[test]
+fn the_compose_files_name_files_that_are_there() {
+    for compose in COMPOSE {
+        let document = &documents(compose)[0];
+        let from = folder().join("compose");
+        let is_there = |path: &str| assert!(from.join(path).is_file(), "{compose}: there is no {path}");
+        let gateway = gateway(compose);
+        is_there(&format!("{}/{}", text(&gateway, "build.context"), text(&gateway, "build.dockerfile")));
+        for mount in [text(&gateway, "volumes.0"), text(document, "services.balancer.volumes.0")] {
+            is_there(mount.split(':').next().unwrap_or_default());
+        }
+    }
+}
+
+#[test]
+fn the_manifest_has_a_configuration_that_works() {
+    let config = resource("ConfigMap");
+    let Some(Yaml::Map(files)) = config.at("data") else { panic!("no data") };
+    let [(name, config)] = &files[..] else { panic!("not one file") };
+    assert_eq!(name, "steadfast.toml");
+    check(config.text().expect("a file"), "redis://:PASSWORD@redis:6379");
+}
+
+#[test]
+fn the_unit_names_a_store_that_works() {
+    let unit = read("systemd/steadfast.service");
+    let store = unit.lines().find_map(|line| line.strip_prefix("Environment=STEADFAST__STORE="));
+    check(&read("steadfast.toml"), store.expect("a store"));
+}
+
+#[test]
+fn whoever_stops_a_gateway_waits_for_longer_than_it_takes() {
+    let longer = |name: &str, given: Duration, needed: Duration| {
+        assert!(given > needed, "{name} gives {given:?}, a gateway may take {needed:?}");
+    };
+    let needed = time_to_stop(&read("steadfast.toml"));
+    for compose in COMPOSE {
+        longer(compose, seconds(text(&gateway(compose), "stop_grace_period")), needed);
+    }
+    let unit = read("systemd/steadfast.service");
+    let given = unit.lines().find_map(|line| line.strip_prefix("TimeoutStopSec=")).expect("a time");
+    longer("the unit", seconds(given), needed);
+
+    let (config, deployment) = (resource("ConfigMap"), resource("Deployment"));
+    let Some(Yaml::Map(files)) = config.at("data") else { panic!("no data") };
+    let pod = deployment.at("spec.template.spec").expect("a pod");
+    let before = seconds(text(pod, "containers.0.lifecycle.preStop.sleep.seconds"));
+    let needed = before + time_to_stop(files[0].1.text().expect("a file"));
+    longer(MANIFEST, seconds(text(pod, "terminationGracePeriodSeconds")), needed);
+}
+
+/// Since when nginx looks for a name again while it runs. It is in every image that the compose files name.
+const RESOLVES_SINCE: [u64; 3] = [1, 27, 3];
+
+#[test]
+fn the_balancers_are_new_enough() {
+    for compose in COMPOSE {
+        let image = text(&documents(compose)[0], "services.balancer.image").to_owned();
+        let version = image.strip_prefix("nginx:").expect("nginx");
+        assert!(numbers(version) >= RESOLVES_SINCE.to_vec(), "{compose}: {image}");
+    }
+}
+
+/// With addresses of this machine for the names, which are known to a network of containers alone. Where there is no nginx nothing is
+/// shown, but CI has one.
+#[test]
+fn nginx_takes_the_configuration() {
+    let Ok(said) = Command::new("nginx").arg("-v").output() else {
+        assert!(!std::env::var("CI").is_ok_and(|ci| ci == "true"), "there is no nginx");
+        return;
+    };
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    let version = numbers(said.split_once("nginx/").expect("a version").1);
+    let mut config = read("nginx.conf");
+    for number in 1..=3 {
+        let name = format!("gateway-{number}:");
+        assert!(config.contains(&name), "there is no {name}");
+        config = config.replace(&name, "127.0.0.1:");
+    }
+    if version < RESOLVES_SINCE.to_vec() {
+        config = config.replace(" resolve ", " ");
+    }
+    // Whoever runs this may not write where nginx would.
+    let here = ["access_log off", "client_body_temp_path body", "proxy_temp_path proxy"];
+    let too = ["fastcgi_temp_path fastcgi", "uwsgi_temp_path uwsgi", "scgi_temp_path scgi"];
+    let paths: Vec<String> = here.iter().chain(&too).map(|path| format!("{path};")).collect();
+    config = config.replace("http {\n", &format!("http {{\n    {}\n", paths.join(" ")));
+    let place = tempfile::tempdir().expect("a folder");
+    std::fs::write(place.path().join("nginx.conf"), config).expect("a file that can be written");
+    let tested = Command::new("nginx")
+        .args(["-t", "-e", "stderr", "-g", "pid nginx.pid;", "-c", "nginx.conf", "-p"])
+        .arg(place.path())
+        .output()
+        .expect("nginx runs");
+    assert!(tested.status.success(), "{}", String::from_utf8_lossy(&tested.stderr));
+}
+
+/// `1.28` and `1.27.3 (Ubuntu)`, comparable.
+fn numbers(version: &str) -> Vec<u64> {
+    let words = version.split(|c: char| !c.is_ascii_digit() && c != '.').next().unwrap_or_default();
+    words.split('.').map_while(|number| number.parse().ok()).collect()
+}
