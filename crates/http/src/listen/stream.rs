@@ -112,11 +112,15 @@ where
     B::Error: std::fmt::Display,
 {
     std::future::poll_fn(|context| {
+        // First, so that it learns that what it gave before was written, even if the client has gone as soon as it had that.
+        if let Poll::Ready(frame) = body.as_mut().poll_frame(context) {
+            return Poll::Ready(frame.transpose().map_err(|error| io::Error::other(error.to_string())));
+        }
         let mut space = [0; DEAF_READ];
         loop {
             let mut heard = ReadBuf::new(&mut space);
             match Pin::new(&mut *stream).poll_read(context, &mut heard) {
-                Poll::Pending => break,
+                Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(())) if heard.filled().is_empty() => {
                     return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
                 }
@@ -124,9 +128,6 @@ where
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             }
         }
-        body.as_mut()
-            .poll_frame(context)
-            .map(|frame| frame.transpose().map_err(|error| io::Error::other(error.to_string())))
     })
     .await
 }

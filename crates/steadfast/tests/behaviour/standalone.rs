@@ -158,6 +158,20 @@ async fn only_the_revision_that_knows_it_is_primed(backing: Backing) {
     }
 }
 
+/// A gateway that was restarted cannot know what the server said meanwhile, and has the client look at everything.
+fn tells_of_a_gap(frame: &Frame) -> bool {
+    frame.data.as_deref().is_some_and(|data| data.contains("list_changed"))
+}
+
+async fn next_but_for_gaps(stream: &mut Stream) -> Frame {
+    loop {
+        let event = stream.event().await;
+        if !tells_of_a_gap(&event) {
+            return event;
+        }
+    }
+}
+
 async fn event_ids_are_unique_in_a_session(backing: Backing) {
     let mut host = Host::plain(backing).await;
     let mut session = Session::open(&host).await;
@@ -171,12 +185,18 @@ async fn event_ids_are_unique_in_a_session(backing: Backing) {
         let mut stream = session.listen().stream().await;
         ids.extend(stream.next().await.and_then(|frame| frame.id).filter(|_| round == 0));
         tell(&session, &format!("test:{round}")).await;
-        ids.extend(stream.event().await.id);
+        ids.extend(next_but_for_gaps(&mut stream).await.id);
         stream.cut();
         host.heard.times(&session, Detached, round as usize + 1).await;
         for call in 0..3 {
             let reply = session.tool(call, "progress", json!({"n": 2})).send().await;
-            ids.extend(reply.frames().into_iter().filter_map(|frame| frame.id));
+            ids.extend(
+                reply
+                    .frames()
+                    .into_iter()
+                    .filter(|frame| !tells_of_a_gap(frame))
+                    .filter_map(|frame| frame.id),
+            );
         }
     }
     let unique: BTreeSet<_> = ids.iter().collect();
