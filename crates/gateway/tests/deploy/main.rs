@@ -60,7 +60,7 @@ fn check(config: &str, store: &str) {
 /// Seconds, as `90` or `1m30s` or `90s`.
 fn seconds(text: &str) -> Duration {
     let number = |text: &str| text.parse::<u64>().unwrap_or_else(|_| panic!("{text} is no number"));
-    let (minutes, rest) = text.split_once('m').unwrap_or_else(|| ("0", text));
+    let (minutes, rest) = text.split_once('m').unwrap_or(("0", text));
     Duration::from_secs(number(minutes) * 60 + number(rest.trim_end_matches('s')))
 }
 
