@@ -28,7 +28,7 @@ pub(crate) fn build(root: &Path, package: &str, log: &Path, out: &mut dyn Write)
 pub(crate) fn node(from: &Path, to: &Path, log: &Path, out: &mut dyn Write) -> Result<(), Failure> {
     copy_files(from, to)?;
     let lock = fs::read_to_string(from.join("package-lock.json"))?;
-    once(to, &lock, || {
+    once(to, &lock, &to.join("node_modules"), || {
         let mut npm = Command::new(if cfg!(windows) { "npm.cmd" } else { "npm" });
         npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]).current_dir(to);
         run(&format!("fetching what {} needs", name(from)), &mut npm, log, FETCH_LIMIT, out)
@@ -39,7 +39,7 @@ pub(crate) fn node(from: &Path, to: &Path, log: &Path, out: &mut dyn Write) -> R
 pub(crate) fn python(from: &Path, to: &Path, log: &Path, out: &mut dyn Write) -> Result<(), Failure> {
     copy_files(from, to)?;
     let requirements = fs::read_to_string(from.join("requirements.txt"))?;
-    once(to, &requirements, || {
+    once(to, &requirements, &venv_python(to), || {
         let mut venv = Command::new("python3");
         venv.args(["-m", "venv", "--clear", "venv"]).current_dir(to);
         run("making a Python environment", &mut venv, log, FETCH_LIMIT, out)?;
@@ -54,7 +54,7 @@ pub(crate) fn python(from: &Path, to: &Path, log: &Path, out: &mut dyn Write) ->
 pub(crate) fn go(from: &Path, to: &Path, log: &Path, out: &mut dyn Write) -> Result<PathBuf, Failure> {
     copy_files(from, to)?;
     let program = to.join(if cfg!(windows) { "program.exe" } else { "program" });
-    once(to, &all_text(from)?, || {
+    once(to, &all_text(from)?, &program, || {
         let mut go = Command::new("go");
         go.args(["build", "-mod=readonly", "-o"]).arg(&program).arg(".").current_dir(to);
         run(&format!("building {}", name(from)), &mut go, log, FETCH_LIMIT, out)
@@ -65,7 +65,7 @@ pub(crate) fn go(from: &Path, to: &Path, log: &Path, out: &mut dyn Write) -> Res
 /// Copies the sources of a Java program, fetches what its `pom.xml` names, and compiles it. Gives the class path.
 pub(crate) fn java(from: &Path, to: &Path, log: &Path, out: &mut dyn Write) -> Result<OsString, Failure> {
     copy_files(from, to)?;
-    once(to, &all_text(from)?, || {
+    once(to, &all_text(from)?, &to.join("target/classes"), || {
         let mut maven = Command::new(if cfg!(windows) { "mvn.cmd" } else { "mvn" });
         maven.args(["--batch-mode", "--quiet", "process-classes"]).current_dir(to);
         run(&format!("building {}", name(from)), &mut maven, log, FETCH_LIMIT, out)
@@ -149,10 +149,15 @@ pub(crate) fn watch(
     }
 }
 
-/// Does it unless it was done for the same `input`.
-fn once(folder: &Path, input: &str, work: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+/// Does it unless it was done for the same `input` and what came of it is there: the folder may be an older release's.
+fn once(
+    folder: &Path,
+    input: &str,
+    made: &Path,
+    work: impl FnOnce() -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let mark = folder.join("prepared-for");
-    if fs::read_to_string(&mark).is_ok_and(|done| done == input) {
+    if made.exists() && fs::read_to_string(&mark).is_ok_and(|done| done == input) {
         return Ok(());
     }
     work()?;
@@ -187,4 +192,29 @@ fn copy_files(from: &Path, to: &Path) -> Result<(), Failure> {
 
 fn name(folder: &Path) -> String {
     folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_done_is_done_again_for_something_else_or_if_it_is_gone() {
+        let folder = env::temp_dir().join(format!("xtask-prepare-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let made = folder.join("made");
+        let prepare = |input: &str| {
+            let mut times = 0;
+            let work = || {
+                times += 1;
+                Ok(fs::write(&made, input)?)
+            };
+            once(&folder, input, &made, work).unwrap();
+            times
+        };
+        assert_eq!((prepare("a"), prepare("a"), prepare("b")), (1, 0, 1));
+        fs::remove_file(&made).unwrap();
+        assert_eq!((prepare("b"), prepare("b")), (1, 0));
+        fs::remove_dir_all(&folder).unwrap();
+    }
 }
