@@ -83,6 +83,9 @@ struct Account {
     client: String,
     #[serde(default, rename = "cut before the first word")]
     cut: u64,
+    /// The same, but the client was not told why its session ended.
+    #[serde(default, rename = "ended without a word")]
+    silent: u64,
     #[serde(default, rename = "lost with the SDK's session")]
     lost: u64,
 }
@@ -90,8 +93,9 @@ struct Account {
 /// A client judges its own answers. What a restart may cost it is not known to it.
 fn judge(said: &str, restarts: u64) -> Result<(), String> {
     let line = said.lines().last().unwrap_or_default();
-    let Account { client, cut, lost } = serde_json::from_str(line)
+    let Account { client, cut, silent, lost } = serde_json::from_str(line)
         .map_err(|error| format!("a client gives no account of itself: {error}"))?;
+    let cut = cut + silent;
     let (may_be_cut, may_be_lost) = (restarts * SESSIONS * WORKERS, cut * WORKERS);
     if cut > may_be_cut {
         return Err(format!(
@@ -143,6 +147,9 @@ mod tests {
         check(9, 0, 1, Err("C: 9 cut before the first word, 8 under way at 1 restarts"));
         check(1, 5, 1, Err("C: 5 lost with a session, 4 under way in those that 1 cuts ended"));
         check(0, 1, 7, Err("C: 1 lost with a session, 0 under way in those that 0 cuts ended"));
+        let silent = r#"{"client": "C", "ended without a word": 1, "lost with the SDK's session": 4}"#;
+        assert_eq!(judge(silent, 1), Ok(()));
+        assert!(judge(silent, 0).is_err());
         assert_eq!(judge("{\"client\": \"C\", \"answers\": 9}\n", 0), Ok(()));
         assert!(judge("", 9).is_err());
         assert!(judge("Traceback\n", 9).is_err());
