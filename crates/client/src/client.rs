@@ -70,7 +70,7 @@ impl Client {
             closing: CancellationToken::new(),
             progress: Progress::default(),
             answered: Notify::new(),
-            shown: Notify::new(),
+            shown: Box::default(),
             reopening: Notify::new(),
             deaf: CancellationToken::new(),
             standalone: Mutex::default(),

@@ -34,7 +34,7 @@ pub(crate) struct Shared {
     /// Told whenever the server has answered a call: it is there.
     pub(crate) answered: Notify,
     /// Told whenever other headers are sent: a server that refused us may not do so any more.
-    pub(crate) shown: Notify,
+    pub(crate) shown: Box<Notify>,
 }
 
 /// How the server is spoken to.

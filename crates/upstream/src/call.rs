@@ -48,7 +48,7 @@ pub(crate) async fn call(
     if !link.shared.is_retired() {
         link.mind_the_lease();
     }
-    let turn = link.turns.next(call.cancelled()).await?;
+    let turn = link.turns().next(call.cancelled()).await?;
     let answer = match attempt_until_known(link, turn.lane, call, &request).await? {
         Answer::Result(result) => result,
         Answer::Error(error) => return Err(errors::of_server(&error)),

@@ -49,12 +49,12 @@ impl Gaps {
 impl Link {
     /// The server's own stream goes on, and something may be missing on it.
     pub(crate) fn announce_a_gap(self: &Arc<Self>) {
-        let Some(time) = self.gaps.note(Instant::now()) else { return };
+        let Some(time) = self.gaps().note(Instant::now()) else { return };
         let link = Arc::downgrade(self);
         tokio::spawn(async move {
             tokio::time::sleep_until(time).await;
             let Some(link) = link.upgrade().filter(|link| !link.is_closed()) else { return };
-            link.gaps.tell(Instant::now());
+            link.gaps().tell(Instant::now());
             // Whoever has the lease sees to it.
             let Some(session) = link.session().filter(|_| link.lease.is_ours()) else { return };
             let (seats, record) = match (Seats::load(&session).await, Record::load(&session).await) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -41,11 +41,12 @@ pub(crate) struct Link {
     credential: RwLock<Vec<HeaderValue>>,
     /// The session itself, once it is open.
     session: watch::Sender<Option<SessionRef>>,
-    pub(crate) turns: Turns,
+    /// Made when they are needed first, like the next: many sessions do nothing but listen.
+    turns: OnceLock<Box<Turns>>,
     pub(crate) lanes: Vec<Lane>,
     seats: AtomicU64,
     pub(crate) lease: Lease,
-    pub(crate) gaps: Gaps,
+    gaps: OnceLock<Box<Gaps>>,
     /// Which version of where the lanes sit this process goes by.
     pub(crate) known: Known,
     /// The session has ended: whoever sits down now is too late.
@@ -63,6 +64,10 @@ pub(crate) struct Lane {
     pub(crate) settling: tokio::sync::Mutex<()>,
     /// What was told the server in another lane and holds here, too: the newest for each thing that it is about.
     missed: Mutex<BTreeMap<String, Repeat>>,
+    /// The server's own stream is lost, and the log says so.
+    pub(crate) is_deaf: AtomicBool,
+    /// Somebody looks for another place to hear the server.
+    pub(crate) is_moving: AtomicBool,
 }
 
 impl Lane {
@@ -100,7 +105,7 @@ impl Lane {
 impl Link {
     /// A link that leads nowhere yet.
     pub(crate) fn new(shared: &Arc<Shared>, links: &Arc<Links>, facts: Arc<Facts>) -> Arc<Self> {
-        Self::with(shared, links, facts, Turns::new(&shared.config.calls))
+        Self::with(shared, links, facts, None)
     }
 
     /// The same for a session some of whose calls may be at the server already.
@@ -108,7 +113,7 @@ impl Link {
         shared: &Arc<Shared>,
         links: &Arc<Links>,
         facts: Arc<Facts>,
-        turns: Turns,
+        turns: Option<Turns>,
     ) -> Arc<Self> {
         let config = client_config(shared, &facts);
         let lanes = (0..shared.config.calls.spread.get()).map(|_| Lane::default()).collect();
@@ -119,11 +124,11 @@ impl Link {
             config,
             credential: RwLock::default(),
             session: watch::Sender::new(None),
-            turns,
+            turns: turns.map(|turns| OnceLock::from(Box::new(turns))).unwrap_or_default(),
             lanes,
             seats: AtomicU64::new(0),
             lease: Lease::default(),
-            gaps: Gaps::default(),
+            gaps: OnceLock::new(),
             known: Known::default(),
             is_closed: AtomicBool::new(false),
             in_flight: Mutex::default(),
@@ -210,6 +215,19 @@ impl Link {
         let no = owner.seat;
         let client = Client::resume_over(Arc::clone(&place.transport), &config, session, owner)?;
         Ok(Seat::new(no, place, client))
+    }
+
+    pub(crate) fn turns(&self) -> &Turns {
+        self.turns.get_or_init(|| Box::new(Turns::new(&self.shared.config.calls)))
+    }
+
+    pub(crate) fn gaps(&self) -> &Gaps {
+        self.gaps.get_or_init(Box::default)
+    }
+
+    /// Calls that wait for their turn.
+    pub(crate) fn waiting(&self) -> usize {
+        self.turns.get().map_or(0, |turns| turns.waiting())
     }
 
     /// Whether the server's own stream is held. Once another upstream has the session, it is that one's.

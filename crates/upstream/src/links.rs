@@ -58,7 +58,7 @@ impl Links {
         let mut left = std::mem::take(&mut inner.inherited);
         left.retain(|_, places| places.strong_count() > 0);
         let open = inner.open.iter().filter(|(_, link)| goes_on(link));
-        left.extend(open.map(|(session, link)| (*session, link.turns.places())));
+        left.extend(open.map(|(session, link)| (*session, link.turns().places())));
         left
     }
 

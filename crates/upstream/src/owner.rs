@@ -1,12 +1,11 @@
 //! What the client at the server turns to: its link.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use steadfast_client::{Ask, Boxed, Error, Event, Notification, OpenSession, Owner, Repeat, Succession};
 use steadfast_wire::rpc::ErrorObject;
-use tokio::sync::Semaphore;
 
 use crate::link::Link;
 
@@ -17,16 +16,11 @@ pub(crate) struct LinkOwner {
     pub(crate) seat: u64,
     /// The name of the place that it sits at.
     place: String,
-    /// The server's own stream is lost, and the log says so.
-    is_deaf: AtomicBool,
-    /// Taken by who looks for another place to hear the server.
-    moving: Arc<Semaphore>,
 }
 
 impl LinkOwner {
     pub(crate) fn new(link: Weak<Link>, lane: usize, seat: u64, place: String) -> Self {
-        let (is_deaf, moving) = (AtomicBool::new(false), Arc::new(Semaphore::new(1)));
-        Self { link, lane, seat, place, is_deaf, moving }
+        Self { link, lane, seat, place }
     }
 
     fn open_link(&self) -> Option<Arc<Link>> {
@@ -42,16 +36,18 @@ impl LinkOwner {
     fn lost_the_stream(&self, error: Error) {
         let Some(link) = self.open_link() else { return };
         let session = link.short();
-        if self.is_deaf.swap(true, Ordering::Relaxed) {
+        let (lane, seat) = (self.lane, self.seat);
+        if link.lanes[lane].is_deaf.swap(true, Ordering::Relaxed) {
             tracing::debug!(session, %error, "the server's own stream is still lost");
         } else {
             tracing::warn!(session, %error, "the server's own stream is lost; what it sends on it is not heard");
         }
-        let Ok(moving) = Arc::clone(&self.moving).try_acquire_owned() else { return };
-        let (lane, seat) = (self.lane, self.seat);
+        if link.lanes[lane].is_moving.swap(true, Ordering::Relaxed) {
+            return;
+        }
         tokio::spawn(async move {
             link.listen_elsewhere(lane, seat, &error).await;
-            drop(moving);
+            link.lanes[lane].is_moving.store(false, Ordering::Relaxed);
         });
     }
 }
@@ -101,7 +97,10 @@ impl Owner for LinkOwner {
     fn event(&self, event: Event) {
         match event {
             Event::StandaloneLost(error) => self.lost_the_stream(error),
-            Event::StandaloneOpen => self.is_deaf.store(false, Ordering::Relaxed),
+            Event::StandaloneOpen => {
+                let link = self.link.upgrade();
+                link.iter().for_each(|link| link.lanes[self.lane].is_deaf.store(false, Ordering::Relaxed));
+            }
             Event::AnswerLost { error, .. } => {
                 let session = self.link.upgrade().map(|link| link.short());
                 tracing::warn!(session, %error, "an answer of the client did not reach the server");

@@ -58,7 +58,8 @@ pub(crate) struct Seat {
     pub(crate) no: u64,
     pub(crate) place: Place,
     pub(crate) client: Client,
-    trust: Mutex<Trust>,
+    /// Made when a trial is answered: most seats never need one.
+    trust: OnceLock<Box<Mutex<Trust>>>,
 }
 
 /// How far it is to be believed that the server is there because a trial was answered.
@@ -72,33 +73,36 @@ struct Trust {
 
 impl Seat {
     pub(crate) fn new(no: u64, place: Place, client: Client) -> Self {
-        Self { no, place, client, trust: Mutex::default() }
+        Self { no, place, client, trust: OnceLock::new() }
     }
 
     /// A trial was answered.
     pub(crate) fn vouch(&self) {
-        self.trust().vouched = Some(Instant::now());
+        let trust = self.trust.get_or_init(Box::default);
+        locked(trust).vouched = Some(Instant::now());
     }
 
     /// A call was answered.
     pub(crate) fn answered(&self) {
-        *self.trust() = Trust::default();
+        if let Some(trust) = self.trust.get() {
+            *locked(trust) = Trust::default();
+        }
     }
 
     /// A call that began then met somebody who says that the server is away. Those that began before a trial show nothing new.
     pub(crate) fn refused(&self, begun: Instant) {
-        let mut trust = self.trust();
+        let Some(mut trust) = self.trust.get().map(|trust| locked(trust)) else { return };
         trust.is_broken |= trust.vouched.is_some_and(|vouched| vouched <= begun);
     }
 
     /// Whether trials are answered by somebody else than calls are.
     pub(crate) fn is_feigned(&self) -> bool {
-        self.trust().is_broken
+        self.trust.get().is_some_and(|trust| locked(trust).is_broken)
     }
+}
 
-    fn trust(&self) -> MutexGuard<'_, Trust> {
-        self.trust.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn locked(trust: &Mutex<Trust>) -> MutexGuard<'_, Trust> {
+    trust.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Every process of the server.

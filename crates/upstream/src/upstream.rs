@@ -171,7 +171,7 @@ impl Upstream {
 
     /// Calls that wait for their turn.
     pub fn waiting(&self) -> usize {
-        self.links.all().iter().map(|link| link.turns.waiting()).sum()
+        self.links.all().iter().map(|link| link.waiting()).sum()
     }
 
     /// Ends every program that was started, and waits for that. Sessions at servers that are reached over HTTP stay: whoever
@@ -220,7 +220,7 @@ impl Upstream {
         let facts = session.facts();
         let link = self.links.find_or_add(facts.id, |places| {
             let calls = &self.shared.config.calls;
-            let turns = places.map_or_else(|| Turns::new(calls), |places| Turns::succeeding(places, calls));
+            let turns = places.map(|places| Turns::succeeding(places, calls));
             let link = Link::with(&self.shared, &self.links, Arc::clone(facts), turns);
             link.open(session);
             link
