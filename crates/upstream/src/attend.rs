@@ -2,6 +2,7 @@
 //! somebody has to listen in its place.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -84,6 +85,21 @@ impl Default for Moves {
     }
 }
 
+/// Somebody looks for another place for a lane, until this is dropped.
+struct Moving<'a>(&'a AtomicBool);
+
+impl<'a> Moving<'a> {
+    fn begin(is_moving: &'a AtomicBool) -> Option<Self> {
+        (!is_moving.swap(true, Ordering::Relaxed)).then(|| Self(is_moving))
+    }
+}
+
+impl Drop for Moving<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
 impl Link {
     /// The server is not heard on this seat of a lane. If it is not there any more and has another replica, the lane moves, as it
     /// does for a call.
@@ -93,6 +109,7 @@ impl Link {
         if !has_other {
             return;
         }
+        let Some(_moving) = Moving::begin(&self.lanes[lane].is_moving) else { return };
         // The semaphore is never closed.
         let Ok(_move) = self.shared.moves.0.acquire().await else { return };
         // A call may have been first.

@@ -42,13 +42,7 @@ impl LinkOwner {
         } else {
             tracing::warn!(session, %error, "the server's own stream is lost; what it sends on it is not heard");
         }
-        if link.lanes[lane].is_moving.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        tokio::spawn(async move {
-            link.listen_elsewhere(lane, seat, &error).await;
-            link.lanes[lane].is_moving.store(false, Ordering::Relaxed);
-        });
+        tokio::spawn(async move { link.listen_elsewhere(lane, seat, &error).await });
     }
 }
 

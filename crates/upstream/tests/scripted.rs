@@ -4,6 +4,7 @@
 mod support;
 
 mod scripted {
+    mod absent;
     mod asks;
     mod credentials;
     mod endings;
