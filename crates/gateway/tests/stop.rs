@@ -3,6 +3,9 @@
 
 mod support;
 
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+
 use support::{Server, countdown};
 
 #[test]
@@ -27,6 +30,21 @@ fn a_signal_ends_an_idle_server_in_good_order() {
     server.open_session();
     server.signal("TERM");
     assert_eq!(server.ended().and_then(|status| status.code()), Some(0));
+}
+
+/// The store does not answer yet. Unheard, the signal would leave it to the failing start to end the process.
+#[test]
+fn a_signal_ends_a_server_that_waits_for_its_store() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let store = format!("redis://{}", silent.local_addr().unwrap());
+    let program = env!("CARGO_BIN_EXE_steadfast");
+    let arguments = ["serve", "--demo", "--listen", "127.0.0.1:0", "--store", &store];
+    let mut process = Command::new(program).args(arguments).stderr(Stdio::null()).spawn().unwrap();
+    // By then it listens for signals: that comes first.
+    drop(silent.accept().unwrap());
+    let pid = process.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    assert_eq!(process.wait().unwrap().code(), Some(0));
 }
 
 /// A balancer keeps connections, and does not send a request again that it has sent on one of them.
