@@ -49,7 +49,8 @@ impl Engine {
         let due = self.live.all().into_iter().filter(is_worth_it);
         self.for_each(due, |engine, session| async move {
             if let Err(error) = engine.look_in_turn(&session).await {
-                tracing::warn!(session = %session.id().short(), %error, "a session cannot be looked at");
+                // All of them, if the store is away; the sweeper says that once.
+                tracing::debug!(session = %session.id().short(), %error, "a session cannot be looked at");
                 session.suspect();
             }
         })

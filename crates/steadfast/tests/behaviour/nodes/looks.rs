@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use steadfast::store::testing::{Fault, Faults, Gate, Operation};
-use steadfast_session::Command;
+use steadfast_session::{Command, SessionId};
 
 use crate::support::session::said;
 use crate::support::{Backing, json, within};
@@ -86,4 +86,29 @@ async fn a_look_that_came_too_early_is_repeated() {
     gate.open();
     assert!(reply.await.unwrap().answers().is_empty());
     nodes.one.gates.reached("cancelled", 1).await;
+}
+
+/// A part of the store is away, with all sessions but one in it. What happens in that one is found all the same, whichever is
+/// looked at first.
+#[tokio::test]
+async fn sessions_that_cannot_be_looked_at_hold_up_no_other() {
+    let nodes = Nodes::start(Backing::Sqlite).await;
+    let mut sessions = Vec::new();
+    for _ in 0..16 {
+        let (at_one, at_two) = nodes.open_session().await;
+        let stream = at_one.tool(1, "until_cancelled", json!({})).stream().await;
+        sessions.push((at_one, at_two, stream));
+    }
+    let (there, away) = sessions.split_last().unwrap();
+    let id = SessionId::parse(&there.0.id);
+    nodes.faults.script(move |operation| {
+        matches!(operation, Operation::Held(session) if Some(session) != id).then_some(Fault::BeforeCommit)
+    });
+    assert_eq!(there.1.cancel(1).await.status, 202);
+    nodes.one.gates.reached("cancelled", 1).await;
+    nodes.faults.clear();
+    for (_, at_two, _) in away {
+        assert_eq!(at_two.cancel(1).await.status, 202);
+    }
+    nodes.one.gates.reached("cancelled", 16).await;
 }
