@@ -51,7 +51,7 @@ impl Engine {
             if running.len() >= AT_ONCE {
                 passed_on(running.join_next().await);
             }
-            running.spawn(work(self.arc(), one));
+            running.spawn_on(work(self.arc(), one), &self.runtime);
         }
         while !running.is_empty() {
             passed_on(running.join_next().await);
