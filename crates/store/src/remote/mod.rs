@@ -34,7 +34,9 @@ use crate::reply::Reply;
 use crate::signal::{Outlet, Subscriber};
 use crate::store::{Opened, Store, Usage};
 use backing::{Answer, Backing, Told};
-pub(crate) use codec::{META, class_code, class_of};
+#[cfg(feature = "postgres")]
+pub(crate) use codec::META;
+pub(crate) use codec::{class_code, class_of};
 use job::{Job, Order, Queued, To, ToWhom, Work};
 use worker::Worker;
 
