@@ -132,6 +132,65 @@ fn the_servers_own_stream_goes_over_at_once() {
     assert_eq!((count(&server.log(), "GET"), count(&server.log(), "CLOSED")), (2, 1));
 }
 
+/// A session that is being opened is opened, by the server that was asked; from then on it is like any other.
+#[test]
+fn a_session_that_is_being_opened_outlives_a_change() {
+    for is_moved in [false, true] {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let (one, two) = (runtime.block_on(slow_to_open()), runtime.block_on(slow_to_open()));
+        two.prod();
+        let upstream = |server: &scripted::Server, more: &str| {
+            endpoints(&[("/a", &format!("upstream = \"{}\"\n{more}", server.url()))])
+        };
+        let scene = Scene::start(&upstream(&one, ""));
+        let a = scene.server.at("/a");
+        let opened = std::thread::scope(|scope| {
+            let opened = scope.spawn(|| a.open_session());
+            runtime.block_on(one.until("the beginning", |log| log.iter().any(is_opening)));
+            scene.change(&upstream(if is_moved { &two } else { &one }, "concurrency = 3"));
+            one.prod();
+            opened.join().expect("a session")
+        });
+        let listeners = |log: &[scripted::Request]| {
+            let count = |verb: &str| log.iter().filter(|one| one.verb == verb).count();
+            count("GET") - count("CLOSED")
+        };
+        if !is_moved {
+            runtime.block_on(one.until("its own stream", move |log| listeners(log) == 1));
+        }
+        let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "t"}});
+        let told = messages(&a.post(Some(&opened), &call).read_to_end());
+        assert_eq!(told.last().unwrap()["result"], json!({"content": []}), "moved {is_moved}: {told:?}");
+        let openings = [&one, &two].map(|server| server.count(is_opening));
+        assert_eq!(openings, if is_moved { [1, 1] } else { [1, 0] }, "nothing is opened in vain");
+    }
+}
+
+fn is_opening(request: &scripted::Request) -> bool {
+    request.method() == "initialize"
+}
+
+/// Opens no session before it is prodded.
+async fn slow_to_open() -> scripted::Server {
+    scripted::Server::with_sessions(|request| {
+        let go = |log: &[scripted::Request]| log.iter().any(|request| request.verb == "PROD");
+        let result = json!({"content": []});
+        let welcome = json!({
+            "protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "s", "version": "1"},
+        });
+        match request.verb.as_str() {
+            "GET" => Some(scripted::Reply::stream().hang()),
+            "POST" if is_opening(request) => {
+                let with_id = scripted::Reply::stream().replace("200 x", "200 x\r\nmcp-session-id: s1");
+                Some(with_id.until(go).answer(request, &welcome))
+            }
+            "POST" if request.calls("t") => Some(scripted::Reply::result(request, &result)),
+            _ => None,
+        }
+    })
+    .await
+}
+
 /// Servers that lose track of several calls get one at a time, whatever becomes of the configuration meanwhile. A call that runs
 /// counts, wherever it began.
 #[test]

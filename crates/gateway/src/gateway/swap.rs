@@ -1,6 +1,7 @@
 //! The server behind an endpoint, which can be replaced while it works.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bytes::Bytes;
 use prometheus_client::metrics::histogram::Histogram;
@@ -17,14 +18,16 @@ use crate::admin::seconds;
 
 /// What was begun goes on where it began; everything after a change goes to the new one.
 pub(crate) struct Swap {
-    current: RwLock<Arc<Upstream>>,
+    current: Arc<RwLock<Arc<Upstream>>>,
+    /// Whom sessions are being opened by. The engine says of each of them that it is opened or that it is closed.
+    opening: Mutex<HashMap<SessionId, Arc<Upstream>>>,
     took: Option<Histogram>,
 }
 
 impl Swap {
     /// How long calls take is observed, if somebody wants to know.
     pub(crate) fn new(first: Upstream, took: Option<Histogram>) -> Self {
-        Self { current: RwLock::new(Arc::new(first)), took }
+        Self { current: Arc::new(RwLock::new(Arc::new(first))), opening: Mutex::default(), took }
     }
 
     pub(crate) fn replace(&self, next: Upstream) {
@@ -39,17 +42,40 @@ impl Swap {
     }
 
     pub(crate) fn current(&self) -> Arc<Upstream> {
-        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+        now(&self.current)
     }
+
+    /// The one that a session that is not open yet began with, or else the current one.
+    fn opener(&self, session: &SessionId) -> Arc<Upstream> {
+        self.opening().remove(session).unwrap_or_else(|| self.current())
+    }
+
+    fn opening(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Upstream>>> {
+        self.opening.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn now(current: &RwLock<Arc<Upstream>>) -> Arc<Upstream> {
+    Arc::clone(&current.read().unwrap_or_else(PoisonError::into_inner))
 }
 
 impl Backend for Swap {
     fn initialize(&self, facts: Arc<Facts>, request: Incoming) -> BoxFuture<Result<Welcome, Unwelcome>> {
-        self.current().initialize(facts, request)
+        let opener = self.current();
+        self.opening().insert(facts.id, Arc::clone(&opener));
+        opener.initialize(facts, request)
     }
 
     fn opened(&self, session: SessionHandle) -> BoxFuture<Result<(), ErrorObject>> {
-        self.current().opened(session)
+        let (opener, current) = (self.opener(&session.facts().id), Arc::clone(&self.current));
+        Box::pin(async move {
+            opener.opened(session.clone()).await?;
+            let current = now(&current);
+            if !Arc::ptr_eq(&opener, &current) {
+                current.restored(session).await;
+            }
+            Ok(())
+        })
     }
 
     fn restored(&self, session: SessionHandle) -> BoxFuture<()> {
@@ -92,10 +118,10 @@ impl Backend for Swap {
     }
 
     fn closed(&self, session: &SessionHandle) {
-        self.current().closed(session);
+        self.opener(&session.facts().id).closed(session);
     }
 
     fn forgotten(&self, session: SessionId) {
-        self.current().forgotten(session);
+        self.opener(&session).forgotten(session);
     }
 }
