@@ -9,6 +9,7 @@ use std::time::Duration;
 use steadfast_client::Error;
 use steadfast_engine::{NodeId, SessionHandle};
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::lease::Held;
@@ -42,11 +43,20 @@ pub(crate) async fn verify(links: Vec<Arc<Link>>) {
     }
 }
 
-/// Gives all leases up.
+/// Gives all leases up; those of servers that take so many calls at a time when no call is there any more.
 pub(crate) async fn give_up(links: Vec<Arc<Link>>) {
-    for some in links.chunks(AT_ONCE) {
-        side_by_side(some.iter().map(|link| link.give_up())).await;
+    let at_once = Arc::new(Semaphore::new(AT_ONCE));
+    let mut given_up = JoinSet::new();
+    for link in links {
+        let at_once = Arc::clone(&at_once);
+        given_up.spawn(async move {
+            link.is_done().await;
+            // The semaphore is never closed.
+            let _one = at_once.acquire().await;
+            link.give_up().await;
+        });
     }
+    given_up.join_all().await;
 }
 
 /// Takes over the leases of nodes that are gone. A node is asked for once, however many leases it has.

@@ -160,6 +160,13 @@ pub struct Calls {
     pub waiting: usize,
 }
 
+impl Calls {
+    /// Whether there are more calls than the server takes at a time.
+    pub(crate) fn are_bounded(&self) -> bool {
+        self.concurrency.is_some() || self.spread > NonZeroUsize::MIN
+    }
+}
+
 impl Default for Calls {
     fn default() -> Self {
         Self { concurrency: None, spread: NonZeroUsize::MIN, waiting: 1024 }

@@ -121,12 +121,11 @@ impl Link {
     /// Whoever opens a session at the server takes the lease and hears what comes in it: this process does not any more. If
     /// nobody has taken it, it is ours again as soon as somebody looks.
     fn stop_listening(&self) {
-        let is_shared = self.session().is_some_and(|session| session.engine().shares_its_store());
-        if !is_shared || self.shared.servers.are_programs() {
-            return;
-        }
+        let shared = self.session().filter(|session| session.engine().shares_its_store());
+        let Some(session) = shared.filter(|_| !self.shared.servers.are_programs()) else { return };
         if let Held::Ours(version) = self.lease.held() {
             self.lease.lose(version, || {
+                self.expect_errands(&session, false);
                 self.lanes.iter().filter_map(Lane::seat).for_each(|seat| seat.client.release_standalone());
             });
         }

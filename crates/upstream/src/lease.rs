@@ -213,9 +213,9 @@ impl Link {
         self.lease.set(held, |is_ours| self.expect_errands(session, is_ours));
     }
 
-    /// Calls that come to other nodes have to be run where the program is.
-    fn expect_errands(&self, session: &SessionHandle, is_ours: bool) {
-        if self.shared.servers.are_programs() {
+    /// Calls that come to other nodes may have to be run where the lease is.
+    pub(crate) fn expect_errands(&self, session: &SessionHandle, is_ours: bool) {
+        if self.shared.has_one_runner() {
             session.expect_errands(is_ours);
         }
     }
@@ -223,6 +223,10 @@ impl Link {
     /// Gives the lease up, so that others need not wait until this process is gone. What runs here goes on.
     pub(crate) async fn give_up(&self) {
         let (Held::Ours(version), Some(session)) = (self.lease.held(), self.session()) else { return };
+        if !self.shared.servers.are_programs() {
+            // Whoever has the lease hears what comes.
+            self.lanes.iter().filter_map(Lane::seat).for_each(|seat| seat.client.release_standalone());
+        }
         // Whoever has given a call to this node before that has done so for certain, and the next one does not.
         match write(&session, Some(version), None).await {
             Ok(_) | Err(StateError::Conflict { .. }) => self.lease.set(Held::Unknown, |_| {}),

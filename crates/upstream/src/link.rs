@@ -230,6 +230,14 @@ impl Link {
         self.turns.get().map_or(0, |turns| turns.waiting())
     }
 
+    /// Waits until no call is at the server, or is to be, if it takes so many at a time: the next process sends as many.
+    pub(crate) async fn is_done(&self) {
+        let turns = self.turns.get().filter(|_| !self.shared.servers.are_programs());
+        if let Some(turns) = turns {
+            turns.end().await;
+        }
+    }
+
     /// Whether the server's own stream is held. Once another upstream has the session, it is that one's.
     fn standalone(&self) -> Standalone {
         if self.shared.is_retired() { Standalone::Closed } else { self.config.standalone }

@@ -1,10 +1,11 @@
 //! Whose turn it is: how many calls of a session are at the server at a time, and on which of its sessions there.
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use steadfast_wire::rpc::ErrorObject;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Calls;
@@ -19,7 +20,11 @@ pub(crate) struct Turns {
 
 /// The places themselves. Links of one session share them: when the configuration changes, calls of the link before run on.
 #[derive(Debug)]
-pub(crate) struct Places(Mutex<State>);
+pub(crate) struct Places {
+    state: Mutex<State>,
+    /// Somebody has given a place back.
+    freed: Notify,
+}
 
 #[derive(Debug)]
 struct State {
@@ -51,7 +56,8 @@ impl Turns {
     pub(crate) fn new(calls: &Calls) -> Self {
         let (lanes, per_lane) = bounds(calls);
         let state = State { per_lane, busy: vec![0; lanes], waiting: VecDeque::new(), count: 0 };
-        Self { places: Arc::new(Places(Mutex::new(state))), lanes, max_waiting: calls.waiting }
+        let places = Places { state: Mutex::new(state), freed: Notify::new() };
+        Self { places: Arc::new(places), lanes, max_waiting: calls.waiting }
     }
 
     /// The same places under other bounds. Whoever has one keeps it, and counts.
@@ -104,6 +110,19 @@ impl Turns {
         Err(ErrorObject::internal("cancelled", "The call was cancelled before it was sent.", true))
     }
 
+    /// Waits until nobody has or wants a place.
+    pub(crate) async fn end(&self) {
+        let mut freed = pin!(self.places.freed.notified());
+        loop {
+            freed.as_mut().enable();
+            if self.places.state().is_empty() {
+                return;
+            }
+            freed.as_mut().await;
+            freed.set(self.places.freed.notified());
+        }
+    }
+
     /// Calls that wait.
     pub(crate) fn waiting(&self) -> usize {
         self.places.state().waiting.len()
@@ -131,6 +150,7 @@ impl Places {
             state.grant()
         };
         self.give(granted);
+        self.freed.notify_waiters();
     }
 
     /// Not under the lock: whoever does not wait any more gives its place back at once.
@@ -141,11 +161,15 @@ impl Places {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
+    fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.busy.iter().all(|calls| *calls == 0)
+    }
+
     /// The lowest of so many lanes that has a place.
     fn free(&self, lanes: usize) -> Option<usize> {
         self.busy.iter().take(lanes).position(|calls| *calls < self.per_lane)

@@ -83,6 +83,14 @@ impl Shared {
             && self.is_safe(&request.method, params) == Some(true)
     }
 
+    /// Whether all calls of a session have to be run by one process. A program is a child of one; and a server that takes so many
+    /// calls at a time must not get as many from each. What a client shows to prove who it is, is not handed on: where servers
+    /// want that, each process counts for itself.
+    pub(crate) fn has_one_runner(&self) -> bool {
+        let can_be_handed_on = !matches!(self.config.credential, Credential::Forwarded);
+        self.servers.are_programs() || self.config.calls.are_bounded() && can_be_handed_on
+    }
+
     /// Hears what concerns all sessions, on whatever stream it came.
     pub(crate) fn note(&self, notification: &Notification) {
         if notification.method == "notifications/tools/list_changed" {
@@ -292,14 +300,14 @@ impl Backend for Upstream {
         Box::pin(async move { call::call(&link, &call, &request).await })
     }
 
-    /// A program is a child of one process, so that one has to run the calls. Servers that are reached over HTTP are reached from
-    /// anywhere, if it is known where the session is at the server.
+    /// Where one process has to run all calls, that is the one with the lease. Other servers that are reached over HTTP are reached
+    /// from anywhere, if it is known where the session is at the server.
     fn route(&self, session: &SessionHandle, request: &Incoming) -> Routing {
         let again = self.shared.may_be_repeated(request);
         if is_told_otherwise(&request.method) {
             return Routing::Now(Route { again, ..Route::default() });
         }
-        if !self.shared.servers.are_programs() {
+        if !self.shared.has_one_runner() {
             // Without a link it is read before the call is sent.
             let link = self.links.find(&session.facts().id);
             let Some(link) = link.as_ref().filter(|link| link.known.is_outdated()).cloned() else {
@@ -322,12 +330,19 @@ impl Backend for Upstream {
             return Routing::Now(route(held));
         }
         let session = session.clone();
-        Routing::Later(Box::pin(async move { route(link.claim(&session).await) }))
+        Routing::Later(Box::pin(async move {
+            let held = link.claim(&session).await;
+            if matches!(held, Held::Ours(_)) && !link.shared.servers.are_programs() {
+                // Whoever had it before may have moved the session.
+                link.follow_what_is_written(&session, Whom::Seated).await;
+            }
+            route(held)
+        }))
     }
 
     fn misrouted(&self, facts: &Arc<Facts>, fence: &Fence) {
         let Some(link) = self.links.find(&facts.id) else { return };
-        if !self.shared.servers.are_programs() {
+        if !self.shared.has_one_runner() {
             return link.known.outdate(fence.version);
         }
         let left = link.lose_the_lease(fence.version);
@@ -353,11 +368,11 @@ impl Backend for Upstream {
         })
     }
 
-    /// A program ends with this process: sessions that have one here begin elsewhere with their next call. What comes from servers
-    /// that are reached over HTTP is heard until the end.
+    /// Sessions whose calls are all run here go on elsewhere with their next call. What comes from other servers is heard until the
+    /// end.
     fn leaving(&self) -> BoxFuture<()> {
         self.shared.is_leaving.store(true, Ordering::SeqCst);
-        if !self.shared.servers.are_programs() {
+        if !self.shared.has_one_runner() {
             return Box::pin(async {});
         }
         let links = self.links.all();

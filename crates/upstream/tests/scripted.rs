@@ -6,6 +6,7 @@ mod support;
 mod scripted {
     mod absent;
     mod asks;
+    mod counted;
     mod credentials;
     mod endings;
     mod eras;

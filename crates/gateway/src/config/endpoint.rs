@@ -25,7 +25,7 @@ pub(crate) struct Endpoint {
     /// The built-in demo server, to try things with.
     pub(crate) demo: bool,
     /// Calls at a time in one session of the server's, for servers that lose track of more. More wait. No bound unless set.
-    /// Each gateway counts its own.
+    /// Gateways that share a store count together, but with `auth = "forward"` each counts its own.
     pub(crate) concurrency: Option<NonZeroUsize>,
     /// Sessions of the server's that the calls of one client session may be spread over; only for servers whose tools keep
     /// nothing in a session.

@@ -10,7 +10,7 @@ use crate::support::{Backing, Host, Session, Stream, json};
 use super::{call, calls, reason};
 
 /// A server whose calls of the tool NAME end when it was sent `notifications/NAME`.
-async fn patient() -> Server {
+pub(super) async fn patient() -> Server {
     Server::with_sessions(|request| {
         if request.method() != "tools/call" {
             let is_told =
@@ -36,19 +36,19 @@ async fn gateway(server: &Server, concurrency: usize, spread: usize, waiting: us
     .await
 }
 
-async fn end(session: &Session, name: &str) {
+pub(super) async fn end(session: &Session, name: &str) {
     assert_eq!(session.notify(&format!("notifications/{name}"), json!({})).await.status, 202);
 }
 
 /// Everything that was sent before has arrived.
-async fn settle(server: &Server, session: &Session, no: usize) {
+pub(super) async fn settle(server: &Server, session: &Session, no: usize) {
     let method = format!("notifications/settle{no}");
     assert_eq!(session.notify(&method, json!({})).await.status, 202);
     server.until("what was sent last", |log| log.iter().any(|request| request.method() == method)).await;
 }
 
 /// A call that waits or runs; the stream is there when the call has been taken.
-async fn begin(session: &Session, id: u64, name: &str) -> Stream {
+pub(super) async fn begin(session: &Session, id: u64, name: &str) -> Stream {
     let mut stream = session.tool(id, name, json!({})).stream().await;
     assert!(stream.next().await.unwrap().is_priming());
     stream

@@ -1,0 +1,151 @@
+//! Servers that take so many calls at a time, behind gateways that share their sessions: all of them together send no more.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use steadfast_upstream::Credential;
+
+use crate::support::server::{Request, Server};
+use crate::support::{Backing, Host, Session, Stream, json, within};
+
+use super::call;
+use super::turns::{begin, end, patient, settle};
+
+/// So many at a time on each of so many sessions of the server's.
+async fn gateway(server: &Server, (concurrency, spread): (usize, usize)) -> Host {
+    Host::before(Backing::shared(), [server.url()], move |builder| {
+        builder.call_deadline(Duration::from_secs(60)).upstream(|config| {
+            config.calls.concurrency = NonZeroUsize::new(concurrency);
+            config.calls.spread = NonZeroUsize::new(spread).unwrap();
+        })
+    })
+    .await
+}
+
+/// The calls that the server has got.
+fn sent(log: &[Request]) -> BTreeSet<String> {
+    let calls = log.iter().filter(|request| request.method() == "tools/call");
+    calls.filter_map(|request| request.body["params"]["name"].as_str().map(str::to_owned)).collect()
+}
+
+/// Ends one call after the other, by way of the gateway that counts. The server never has more than `most`. `ended` were before.
+async fn end_all(server: &Server, session: &Session, streams: Vec<Stream>, most: usize, ended: &[&str]) {
+    let mut ended: BTreeSet<_> = ended.iter().map(ToString::to_string).collect();
+    let all = ended.len() + streams.len();
+    while ended.len() < all {
+        let expected = all.min(ended.len() + most);
+        server.until("all that may be there", |log| sent(log).len() >= expected).await;
+        settle(server, session, ended.len()).await;
+        let there = sent(&server.log());
+        assert_eq!(there.len(), expected, "{ended:?} are done, and these have come: {there:?}");
+        let next = there.difference(&ended).next().expect("a call that runs").clone();
+        end(session, &next).await;
+        ended.insert(next);
+    }
+    for mut stream in streams {
+        let answer = stream.message().await;
+        assert!(ended.remove(answer["result"]["name"].as_str().unwrap_or_default()), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn gateways_count_together() {
+    for (bounds, most) in [((1, 1), 1), ((2, 1), 2), ((0, 2), 2)] {
+        let server = patient().await;
+        let here = gateway(&server, bounds).await;
+        let there = here.beside().await;
+        let session = Session::open(&here).await;
+        let elsewhere = session.via(&there);
+        let mut streams = Vec::new();
+        for id in 0..6 {
+            let at = if id % 2 == 0 { &elsewhere } else { &session };
+            streams.push(begin(at, id, &format!("t{id}")).await);
+        }
+        settle(&server, &elsewhere, 1000).await;
+        end_all(&server, &session, streams, most, &[]).await;
+    }
+}
+
+/// Whoever counted is gone, and what it had at the server with it.
+#[tokio::test]
+async fn another_gateway_counts_on() {
+    let server = patient().await;
+    let mut here = gateway(&server, (1, 1)).await;
+    let there = here.beside().await;
+    let session = Session::open(&here).await;
+    let elsewhere = session.via(&there);
+    let before = begin(&elsewhere, 0, "before").await;
+    end_all(&server, &session, vec![before], 1, &[]).await;
+    let gone = here.server().0.node();
+    here.crash().await;
+    let is_known = async {
+        while there.server().0.store().is_alive(gone).await != Ok(false) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        there.sweep_after(Duration::ZERO).await;
+    };
+    within("word of its end", is_known).await;
+    // The other one may think for a while that it is there.
+    let third = there.beside().await;
+    let elsewhere = session.via(&third);
+    let streams = vec![begin(&elsewhere, 1, "t1").await, begin(&elsewhere, 2, "t2").await];
+    end_all(&server, &elsewhere, streams, 1, &["before"]).await;
+}
+
+/// What a client shows stays where it was shown, so its calls do.
+#[tokio::test]
+async fn calls_with_a_credential_of_the_clients_own_are_not_handed_on() {
+    let server = patient().await;
+    let here = Host::before(Backing::shared(), [server.url()], |builder| {
+        builder.upstream(|config| {
+            config.calls.concurrency = Some(NonZeroUsize::MIN);
+            config.credential = Credential::Forwarded;
+        })
+    })
+    .await;
+    let there = here.beside().await;
+    let session = Session::open(&here).await;
+    let _running = begin(&session, 0, "t0").await;
+    let shown = session.via(&there).tool(1, "t1", json!({})).header("Authorization", "Bearer new");
+    let _second = shown.stream().await;
+    server.until("both", |log| sent(log).len() == 2).await;
+    let log = server.log();
+    let second = log.iter().find(|request| request.calls("t1")).expect("the second call");
+    assert_eq!(second.header("authorization"), Some("Bearer new"));
+}
+
+/// A gateway that goes has a call at the server. Nobody else sends one before that is done.
+#[tokio::test]
+async fn a_gateway_that_goes_leaves_when_it_is_done() {
+    let server = patient().await;
+    let here = gateway(&server, (1, 1)).await;
+    let there = here.beside().await;
+    let (session, idle) = (Session::open(&here).await, Session::open(&here).await);
+    let elsewhere = session.via(&there);
+    let mut last = begin(&session, 0, "t0").await;
+    server.until("it", |log| sent(log).len() == 1).await;
+    let going = {
+        let here = std::sync::Arc::clone(&here.server().0);
+        tokio::spawn(async move { here.drain(Duration::from_secs(30)).await })
+    };
+    // A session without calls goes at once.
+    end(&idle.via(&there), "other").await;
+    within("the other session", async {
+        while call(&idle.via(&there), 1, "other").await["result"]["name"] != json!("other") {}
+    })
+    .await;
+    let streams = vec![begin(&elsewhere, 1, "t1").await, begin(&elsewhere, 2, "t2").await];
+    settle(&server, &elsewhere, 1000).await;
+    assert_eq!(sent(&server.log()), ["other", "t0"].map(str::to_owned).into());
+    for name in ["t0", "t1", "t2"] {
+        end(&elsewhere, name).await;
+    }
+    assert_eq!(last.message().await["result"]["name"], "t0");
+    for mut stream in streams {
+        assert!(stream.message().await["result"].is_object());
+    }
+    within("the end", going).await.unwrap();
+    end(&elsewhere, "t3").await;
+    assert_eq!(call(&elsewhere, 3, "t3").await["result"]["name"], "t3");
+}
