@@ -178,7 +178,11 @@ impl Options {
                     parsed.rest.push((*flag).to_owned());
                     rest
                 }
-                [flag @ ("--calls" | "--seconds" | "--store" | "--clients"), value, rest @ ..] => {
+                [
+                    flag @ ("--calls" | "--seconds" | "--store" | "--clients" | "--concurrency"),
+                    value,
+                    rest @ ..,
+                ] => {
                     parsed.rest.extend([*flag, *value].map(str::to_owned));
                     rest
                 }

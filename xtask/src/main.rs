@@ -35,7 +35,7 @@ cargo xtask COMMAND
   interop --servers [--direct] [SERVER]...
                                     run servers of other SDKs directly and behind our gateway, and compare
   chaos [--store redis|redis-cluster|postgres] [--seed N] [--calls N] [--seconds N] [--clients N]
-        [--short] [--json] [--keep]
+        [--concurrency N] [--short] [--json] [--keep]
                                     kill, freeze and cut off gateways, their store and servers; check every promise
   chaos --sdk [--store STORE] [--seed N] [--seconds N]
                                     kill and restart gateways while clients of other SDKs work

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 mod process;
@@ -29,6 +30,7 @@ const GATEWAY: &str = include_str!("gateway.toml");
 pub(crate) struct Recipe {
     pub(crate) seed: u64,
     pub(crate) store: store::Kind,
+    pub(crate) concurrency: Option<NonZeroUsize>,
     /// The program `steadfast`.
     pub(crate) gateway: PathBuf,
     /// Variables for gateways alone.
@@ -66,6 +68,9 @@ pub(crate) struct Setting {
     pub(crate) seed: u64,
     #[arg(long, value_enum, default_value = "redis")]
     store: store::Kind,
+    /// Calls at a time that a server takes in one session: then one gateway runs them all
+    #[arg(long)]
+    concurrency: Option<NonZeroUsize>,
 }
 
 impl Setting {
@@ -76,9 +81,9 @@ impl Setting {
             std::fs::remove_dir_all(&folder)?;
         }
         std::fs::create_dir_all(&folder)?;
-        let (seed, store) = (self.seed, self.store);
+        let Self { seed, store, concurrency, .. } = *self;
         let gateway = std::path::absolute(&self.gateway)?;
-        Ok(Recipe { seed, store, gateway, variables: Vec::new(), folder, direct: false })
+        Ok(Recipe { seed, store, concurrency, gateway, variables: Vec::new(), folder, direct: false })
     }
 }
 
@@ -201,7 +206,8 @@ fn gateway(
     std::fs::create_dir_all(&folder)?;
     let servers: Vec<String> = servers.iter().map(|server| format!("\"http://{server}/mcp\"")).collect();
     let text = GATEWAY.replace("ADDRESS", &address.to_string());
-    let text = text.replace("STORE", store).replace("SERVERS", &servers.join(", "));
+    let calls = recipe.concurrency.map(|most| format!("concurrency = {most}")).unwrap_or_default();
+    let text = text.replace("STORE", store).replace("SERVERS", &servers.join(", ")).replace("CALLS", &calls);
     std::fs::write(folder.join("steadfast.toml"), text)?;
     let program = recipe.gateway.display().to_string();
     let command = [&program, "serve", "--config", "steadfast.toml"].map(str::to_owned).to_vec();
