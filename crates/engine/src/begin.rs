@@ -89,8 +89,9 @@ impl Engine {
         let owner = routes.iter().find_map(|route| route.at).filter(|node| *node != self.node());
         let fence = routes.iter().find_map(|route| route.fence.clone());
         let keep = |(route, request): (Route, &Incoming)| {
-            let kept = || Request { text: errands::text_of(request), again: route.again };
-            (route.again || owner.is_some()).then(kept)
+            // Until the node that it is given to has begun, another one may do it, whatever it is.
+            let again = route.again || owner.is_some();
+            again.then(|| Request { text: errands::text_of(request), again })
         };
         Plan { owner, fence, requests: routes.into_iter().zip(requests).map(keep).collect() }
     }

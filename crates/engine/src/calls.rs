@@ -116,6 +116,11 @@ impl BegunCall {
         self.0.as_ref().map(|(call, _)| call.running.cancel.clone()).unwrap_or_default()
     }
 
+    /// In which session it is, and under which number.
+    pub(crate) fn place(&self) -> Option<(Arc<LiveSession>, CallNo)> {
+        self.0.as_ref().map(|(call, _)| (Arc::clone(&call.session), call.no))
+    }
+
     /// Whoever takes the call has to answer it, and holds the count until then.
     pub(crate) fn take(mut self) -> Option<(CallHandle, Counted)> {
         self.0.take()

@@ -8,14 +8,16 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use steadfast_session::command::{Start, Started};
 use steadfast_session::{Errand, SessionId};
+use steadfast_store::StoreExt;
 use steadfast_wire::RequestId;
 use steadfast_wire::members::Members;
 use steadfast_wire::rpc::{ErrorObject, json_string};
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::Incoming;
-use crate::calls::{BegunCall, CallHandle};
+use crate::calls::{BegunCall, CallHandle, catch_panic};
 use crate::engine::Engine;
 use crate::handle::SessionHandle;
 use crate::live::{LiveSession, Running};
@@ -144,11 +146,36 @@ impl Engine {
             let engine = self.arc();
             self.spawn(async move {
                 match request_of(&errand.request) {
-                    Some(request) => engine.run_taken(call, request).await,
+                    Some(request) => engine.start_taken(call, request).await,
                     None => engine.refuse_taken(call).await,
                 }
             });
         }
+    }
+
+    /// Runs a call, unless somebody has taken it away meanwhile. Before it has said that it does, this node may go, and another one
+    /// does it.
+    async fn start_taken(&self, call: BegunCall, request: Incoming) {
+        let Some((session, no)) = call.place() else { return };
+        let handle = self.handle(&session);
+        // If the backend panics, its call will show what is the matter.
+        let route = catch_panic(self.route(&handle, &request)).await.unwrap_or_default();
+        if !route.again {
+            let start = || self.store().run(session.id(), Start { call: no, node: self.node() }, self.now());
+            match self.patiently(start).await {
+                Ok(Started::Started) => {}
+                Ok(Started::Gone | Started::NoSession) => {
+                    // Whoever did that has seen to its client.
+                    drop(call.take());
+                    return session.stopped(&[no]);
+                }
+                Err(error) => {
+                    tracing::warn!(session = %session.id().short(), %error, "a call of another node cannot be begun");
+                    return self.refuse_taken(call).await;
+                }
+            }
+        }
+        self.run_taken(call, request).await;
     }
 
     pub(crate) async fn belongs_elsewhere(&self, session: &SessionHandle, request: &Incoming) -> bool {

@@ -12,6 +12,8 @@ pub struct Changes {
     /// The session's [`Meta`](crate::Meta) changed.
     pub meta: bool,
     pub calls: Vec<CallNo>,
+    /// Calls that are in their table before and after, and were changed.
+    pub started: Vec<CallNo>,
     pub asks: Vec<AskNo>,
     pub streams: Vec<StreamNo>,
     pub state: Vec<Box<str>>,
@@ -47,6 +49,7 @@ impl Changes {
     pub fn clear(&mut self) {
         self.meta = false;
         self.calls.clear();
+        self.started.clear();
         self.asks.clear();
         self.streams.clear();
         self.state.clear();

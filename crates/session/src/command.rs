@@ -42,6 +42,7 @@ commands! {
     Touch => Touched,
     Close => Closed,
     Begin => Begun,
+    Start => Started,
     Append => AppendOutcome,
     Finish => Finished,
     Cancel => Cancelled,
@@ -193,6 +194,21 @@ pub enum AppendOutcome {
     Fenced,
     /// The stream or the session is full. Progress and log messages give way; this one cannot.
     Full,
+    NoSession,
+}
+
+/// A node is about to run a call that it was given. From now on nobody else may: it may be done by then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Start {
+    pub call: CallNo,
+    pub node: NodeId,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Started {
+    Started,
+    /// It is over, or somebody else's.
+    Gone,
     NoSession,
 }
 

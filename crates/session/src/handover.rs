@@ -4,7 +4,7 @@
 //! gone but asleep, can neither answer it nor ask nor say anything in its name.
 
 use crate::changes::Changes;
-use crate::command::{FailNode, Fence, Heir, NodeFailed};
+use crate::command::{FailNode, Fence, Heir, NodeFailed, Start, Started};
 use crate::ids::{CallNo, NodeId, Time};
 use crate::limits::Rules;
 use crate::session::Session;
@@ -68,6 +68,19 @@ impl Session {
         }
         self.note_taken(&old, changes);
         old.len() as u64
+    }
+
+    pub(crate) fn start(&mut self, command: &Start, changes: &mut Changes) -> Started {
+        if !self.is_open() {
+            return Started::NoSession;
+        }
+        let call = self.calls.get_mut(&command.call).filter(|call| call.owner == command.node);
+        let Some(call) = call else { return Started::Gone };
+        if let Some(request) = call.request.as_mut().filter(|request| request.again) {
+            request.again = false;
+            changes.started.push(command.call);
+        }
+        Started::Started
     }
 
     fn note_taken(&mut self, calls: &[CallNo], changes: &mut Changes) {

@@ -72,7 +72,8 @@ pub struct Call {
 pub struct Request {
     /// Whatever the nodes agree on; they write it and read it.
     pub text: Bytes,
-    /// Done twice it does no more than done once: if its owner goes, another node may do it. That happens once to a call.
+    /// If its owner goes, another node may do it: done twice it does no more than done once, or its owner has not begun. That
+    /// happens once to a call.
     pub again: bool,
 }
 

@@ -3,7 +3,7 @@
 use super::bench::{Bench, NODE, OTHER, Post, ids};
 use crate::command::{
     Append, AppendOutcome, AskOpened, Begin, Begun, Cancelled, FailNode, Fence, Finished, Heir, NodeFailed,
-    OpenAsk, StatePut, Target,
+    OpenAsk, Start, Started, StatePut, Target,
 };
 use crate::{AskNo, CallNo, Class, Errand, Holdings, Limit, NodeId, StreamNo};
 
@@ -61,6 +61,36 @@ fn a_call_is_handed_over_once() {
     assert_eq!(bury(&mut bench, NODE, Heir::Node(THIRD)), (0, 0, 0), "that one holds nothing any more");
     assert_eq!(bury(&mut bench, OTHER, Heir::Node(THIRD)), (1, 0, 0));
     bench.check_log(post.stream, "1:outcome_unknown(1) end");
+}
+
+/// Whoever was given a call and died before it began has done nothing. Once it has begun, nobody knows.
+#[test]
+fn a_call_that_was_not_begun_goes_to_the_heir_and_one_that_was_does_not() {
+    let mut bench = Bench::new();
+    let waits = bench.post_at(OTHER, "1", "pay", true);
+    let runs = bench.post_at(OTHER, "2", "pay", true);
+    let start = |call, node| Start { call, node };
+    assert_eq!(
+        bench.unchanged(|bench| bench.run(start(runs.call, NODE))),
+        Started::Gone,
+        "it is not its own"
+    );
+    assert_eq!(bench.run(start(runs.call, OTHER)), Started::Started);
+    assert_eq!(bench.changes.started, [runs.call]);
+    assert_eq!(
+        bench.unchanged(|bench| bench.run(start(runs.call, OTHER))),
+        Started::Started,
+        "as often as it likes"
+    );
+    assert_eq!(bury(&mut bench, OTHER, Heir::Node(NODE)), (1, 1, 0));
+    bench.check_log(runs.stream, "1:outcome_unknown(2) end");
+    bench.check_log(waits.stream, "");
+    assert_eq!(errands(&bench, NODE), [(CallNo(2), "pay".to_owned())]);
+    let late = bench.unchanged(|bench| bench.run(start(waits.call, OTHER)));
+    assert_eq!(late, Started::Gone, "whoever wakes up finds that it is another's");
+    assert_eq!(bench.run(start(CallNo(2), NODE)), Started::Started);
+    bench.finish(CallNo(2), "paid");
+    bench.check_log(waits.stream, "1:paid end");
 }
 
 #[test]

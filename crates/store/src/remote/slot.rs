@@ -87,7 +87,9 @@ impl Slot {
             next.forget.extend(logged.and_then(|events| events.remove(seq)));
         }
         self.streams(changes, &mut next);
-        let calls = sorted(changes, |one| &one.calls);
+        let mut calls = sorted(changes, |one| &one.calls);
+        let started = sorted(changes, |one| &one.started);
+        calls.extend(started.into_iter().filter(|no| calls.binary_search(no).is_err()).collect::<Vec<_>>());
         rows(&mut next, calls, |no| (codec::name('c', no.0), self.session.calls().get(no).map(codec::call)));
         let asks = sorted(changes, |one| &one.asks);
         rows(&mut next, asks, |no| (codec::name('a', no.0), self.session.asks().get(no).map(codec::ask)));

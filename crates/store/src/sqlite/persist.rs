@@ -102,23 +102,13 @@ fn put_stream(sql: &mut WriterSql<'_>, key: i64, no: StreamNo, stream: &Stream) 
 
 fn calls(sql: &mut WriterSql<'_>, slot: &Slot, dirty: &mut Dirty) -> rusqlite::Result<()> {
     dirty.calls.sort_unstable();
+    for no in dirty.started.drain(..).filter(|no| dirty.calls.binary_search(no).is_err()) {
+        put_call(sql, slot, no)?;
+    }
     for mentions in dirty.calls.chunk_by(CallNo::eq) {
         let no = mentions[0];
         match slot.session.calls().get(&no) {
-            Some(call) => {
-                sql.put_call.execute(params![
-                    slot.key,
-                    int(no.0),
-                    Col(&call.id),
-                    int(call.stream.0),
-                    int(call.owner.0),
-                    int(call.from.0),
-                    int(call.attempt),
-                    call.answer_only,
-                    call.request.as_ref().map(|request| request.again),
-                    call.request.as_ref().map(|request| &request.text[..]),
-                ])?;
-            }
+            Some(_) => put_call(sql, slot, no)?,
             // A call is named when it comes and when it goes. Named twice, it came and went within this group
             // and has no row.
             None if mentions.len() > 1 => {}
@@ -128,6 +118,23 @@ fn calls(sql: &mut WriterSql<'_>, slot: &Slot, dirty: &mut Dirty) -> rusqlite::R
         }
     }
     dirty.calls.clear();
+    Ok(())
+}
+
+fn put_call(sql: &mut WriterSql<'_>, slot: &Slot, no: CallNo) -> rusqlite::Result<()> {
+    let Some(call) = slot.session.calls().get(&no) else { return Ok(()) };
+    sql.put_call.execute(params![
+        slot.key,
+        int(no.0),
+        Col(&call.id),
+        int(call.stream.0),
+        int(call.owner.0),
+        int(call.from.0),
+        int(call.attempt),
+        call.answer_only,
+        call.request.as_ref().map(|request| request.again),
+        call.request.as_ref().map(|request| &request.text[..]),
+    ])?;
     Ok(())
 }
 

@@ -29,6 +29,7 @@ pub(super) struct Dirty {
     pub(super) meta: bool,
     pub(super) streams: Vec<StreamNo>,
     pub(super) calls: Vec<CallNo>,
+    pub(super) started: Vec<CallNo>,
     pub(super) asks: Vec<AskNo>,
     pub(super) state: Vec<Box<str>>,
 }
@@ -55,6 +56,7 @@ impl Dirty {
         self.meta |= changes.meta;
         self.streams.extend_from_slice(&changes.streams);
         self.calls.extend_from_slice(&changes.calls);
+        self.started.extend_from_slice(&changes.started);
         self.asks.extend_from_slice(&changes.asks);
         self.state.extend_from_slice(&changes.state);
     }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use steadfast_session::changes::Appended;
 use steadfast_session::command::{
-    Answer, Answered, Append, AppendOutcome, AskOpened, Begin, Begun, Collect, Collected, Finish, Finished,
-    GetState, OpenAsk, PutState, StateGot, StatePut, Target,
+    Answer, Answered, Append, AppendOutcome, AskOpened, Begin, Begun, Collect, Collected, FailNode, Finish,
+    Finished, GetState, Heir, NodeFailed, OpenAsk, PutState, Start, Started, StateGot, StatePut, Target,
 };
 use steadfast_session::{
     AskNo, CallNo, Class, Facts, Holdings, NodeId, Principal, Read, Request, Rules, SessionId, Slice, Step,
@@ -320,6 +320,53 @@ async fn kept_for(store: &impl Store, node: NodeId) -> Vec<(AskNo, Bytes)> {
     }
 }
 
+/// A call that one node gives to another.
+fn mail(attempt: u64, again: bool) -> Begin {
+    Begin {
+        owner: OTHER,
+        requests: vec![Some(Request { text: text(format!("do {attempt}")), again })],
+        ..begin(attempt.cast_signed(), attempt)
+    }
+}
+
+/// What a node has been given, by every store.
+async fn errands_of<P: Place>(scene: &Scene<P>, node: NodeId) -> Vec<Bytes> {
+    let mut told = Vec::new();
+    for store in &scene.stores {
+        let held = store.held(SESSION, node).await.expect("the store answers");
+        let Holdings::Held { errands, .. } = held else { panic!("{held:?}") };
+        told.push(errands.into_iter().map(|errand| errand.request).collect::<Vec<_>>());
+    }
+    assert!(told.iter().all(|one| *one == told[0]), "{told:?}");
+    told.swap_remove(0)
+}
+
+/// Whoever was given a call says that it begins, and everybody knows. Of one that is done in the same moment nothing is left.
+pub fn a_call_that_was_begun_is_nobody_elses<P: Place>() {
+    block_on(async {
+        let scene = Scene::<P>::new().await;
+        let (first, last) = (&*scene.stores[0], &*scene.stores[scene.stores.len() - 1]);
+        first.join(NODE, NOW).await.expect("the store answers");
+        last.join(OTHER, NOW).await.expect("the store answers");
+        let mut given = Vec::new();
+        for attempt in 1..=3 {
+            let Begun::Begun { first, .. } = run(first, mail(attempt, true)).await else { panic!() };
+            given.push(first);
+        }
+        let start = |call: CallNo| run(last, Start { call, node: OTHER });
+        let finish = Finish { call: given[1], payload: text("done".to_owned()) };
+        assert_eq!(start(given[0]).await, Started::Started);
+        let (started, finished) = tokio::join!(start(given[1]), run(last, finish));
+        assert!(started == Started::Started && matches!(finished, Finished::Finished { .. }));
+        assert_eq!(errands_of(&scene, OTHER).await, ["do 1", "do 3"]);
+        let failed = run(first, FailNode { node: OTHER, heir: Heir::Node(NODE) }).await;
+        assert_eq!(failed, NodeFailed::Failed { calls: 1, handed: 1, left: 0 });
+        assert_eq!(errands_of(&scene, OTHER).await, Vec::<Bytes>::new());
+        assert_eq!(errands_of(&scene, NODE).await, ["do 3"]);
+        assert_eq!(start(given[2]).await, Started::Gone);
+    });
+}
+
 /// A call for a node that has not joined, or has left, is not begun: nobody would ever answer it. One for a node that leaves
 /// before it is done gets an answer from whoever buries that.
 pub fn calls_are_given_to_nodes_that_are_there<P: Place>() {
@@ -327,11 +374,6 @@ pub fn calls_are_given_to_nodes_that_are_there<P: Place>() {
         let scene = Scene::<P>::new().await;
         let (first, last) = (&*scene.stores[0], &*scene.stores[scene.stores.len() - 1]);
         first.join(NODE, NOW).await.expect("the store answers");
-        let mail = |attempt: u64, again| Begin {
-            owner: OTHER,
-            requests: vec![Some(Request { text: text(format!("do {attempt}")), again })],
-            ..begin(attempt.cast_signed(), attempt)
-        };
         assert_eq!(run(first, mail(1, false)).await, Begun::Fenced);
         last.join(OTHER, NOW).await.expect("the store answers");
         assert!(matches!(run(first, mail(2, false)).await, Begun::Begun { .. }));

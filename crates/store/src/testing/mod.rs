@@ -108,6 +108,13 @@ macro_rules! store_contract {
         }
 
         #[test]
+        fn a_call_that_was_begun_is_nobody_elses() {
+            if <$place as $crate::testing::Place>::is_here() {
+                $crate::testing::concurrent::a_call_that_was_begun_is_nobody_elses::<$place>();
+            }
+        }
+
+        #[test]
         fn every_kept_answer_is_collected_once() {
             if <$place as $crate::testing::Place>::is_here() {
                 $crate::testing::concurrent::every_kept_answer_is_collected_once::<$place>();

@@ -9,8 +9,9 @@ use steadfast_upstream::Credential;
 use crate::support::server::{Request, Server};
 use crate::support::{Backing, Host, Session, Stream, json, within};
 
-use super::call;
+use super::nodes::sweep_until;
 use super::turns::{begin, end, patient, settle};
+use super::{call, calls, reason};
 
 /// So many at a time on each of so many sessions of the server's.
 async fn gateway(server: &Server, (concurrency, spread): (usize, usize)) -> Host {
@@ -91,6 +92,38 @@ async fn another_gateway_counts_on() {
     let elsewhere = session.via(&third);
     let streams = vec![begin(&elsewhere, 1, "t1").await, begin(&elsewhere, 2, "t2").await];
     end_all(&server, &elsewhere, streams, 1, &["before"]).await;
+}
+
+/// It was killed before it could begin, so nothing has happened, and it does not matter whether that would do harm twice.
+#[tokio::test]
+async fn a_call_that_was_given_to_a_gateway_that_is_gone_is_run_by_another() {
+    let server = patient().await;
+    let mut here = gateway(&server, (1, 1)).await;
+    let there = here.beside().await;
+    let session = Session::open(&here).await;
+    let elsewhere = session.via(&there);
+    let before = begin(&elsewhere, 0, "before").await;
+    end_all(&server, &session, vec![before], 1, &[]).await;
+    here.crash().await;
+    let stream = begin(&elsewhere, 1, "pay").await;
+    sweep_until(&there, "the heir", || sent(&server.log()).contains("pay")).await;
+    end_all(&server, &elsewhere, vec![stream], 1, &["before"]).await;
+}
+
+/// And one that was at the server when its gateway was killed is not: nobody knows what it has done.
+#[tokio::test]
+async fn a_call_that_was_begun_is_not_run_again() {
+    let server = patient().await;
+    let mut here = gateway(&server, (1, 1)).await;
+    let there = here.beside().await;
+    let session = Session::open(&here).await;
+    let mut stream = begin(&session.via(&there), 0, "pay").await;
+    server.until("it", |log| sent(log).len() == 1).await;
+    here.crash().await;
+    let answer = tokio::spawn(async move { stream.message().await });
+    sweep_until(&there, "an outcome", || answer.is_finished()).await;
+    assert_eq!(reason(&answer.await.unwrap()), ("outcome_unknown".to_owned(), false));
+    assert_eq!(calls(&server, "pay"), 1);
 }
 
 /// What a client shows stays where it was shown, so its calls do.

@@ -33,7 +33,7 @@ async fn durable(server: &Server) -> Host {
     Host::before(Backing::shared(), [server.url()], |builder| builder).await
 }
 
-async fn sweep_until(host: &Host, what: &str, mut is_done: impl FnMut() -> bool) {
+pub(super) async fn sweep_until(host: &Host, what: &str, mut is_done: impl FnMut() -> bool) {
     let swept = async {
         while !is_done() {
             host.sweep_after(Duration::ZERO).await;

@@ -6,7 +6,7 @@ use super::history::{AskStory, CallStory, End, Expected, History, StreamStory};
 use crate::command::{
     Answer, Answered, Append, AppendOutcome, AskOpened, Attach, Attached, Begin, Begun, Cancelled, Closed,
     Collected, Deliver, Delivered, Detach, Detached, Duplicates, FailNode, Finished, Heir, NodeFailed,
-    OpenAsk, Position, PutState, StateGot, StatePut, Swept, Target, Touched, Withdrawn,
+    OpenAsk, Position, PutState, Started, StateGot, StatePut, Swept, Target, Touched, Withdrawn,
 };
 use crate::{AskNo, CallNo, Class, CloseReason, Command, ConnNo, Lifecycle, Limit, NodeId};
 use crate::{Outcome, Request, Session, StreamNo, Time};
@@ -27,6 +27,7 @@ impl History {
             (Command::Touch(_), Outcome::Touch(Touched::NoSession))
             | (Command::Close(_), Outcome::Close(Closed::NoSession))
             | (Command::Begin(_), Outcome::Begin(Begun::NoSession))
+            | (Command::Start(_), Outcome::Start(Started::NoSession))
             | (Command::Append(_), Outcome::Append(AppendOutcome::NoSession))
             | (Command::Finish(_), Outcome::Finish(Finished::NoSession))
             | (Command::Cancel(_), Outcome::Cancel(Cancelled::NoSession))
@@ -43,6 +44,14 @@ impl History {
             (Command::Touch(_), Outcome::Touch(Touched::Touched)) => self.active = now,
             (Command::Close(c), Outcome::Close(Closed::Closed)) => self.close(c.reason, now, &mut expected),
             (Command::Begin(c), Outcome::Begin(o)) => self.judge_begin(c, o, now, session, &mut expected),
+            (Command::Start(c), Outcome::Start(o)) => {
+                let is_theirs = |call: &&mut CallStory| !call.over && call.owner == c.node;
+                let call = self.calls.get_mut(&c.call).filter(is_theirs);
+                assert_eq!(*o, if call.is_some() { Started::Started } else { Started::Gone });
+                if let Some(request) = call.and_then(|call| call.request.as_mut()) {
+                    request.again = false;
+                }
+            }
             (Command::Append(c), Outcome::Append(o)) => self.judge_append(c, *o, &mut expected),
             (Command::Finish(c), Outcome::Finish(o)) => {
                 let Some(call) = self.calls.get(&c.call).filter(|call| !call.over) else {

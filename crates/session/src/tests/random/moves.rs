@@ -9,7 +9,7 @@ use steadfast_wire::RequestId;
 use super::history::History;
 use crate::command::{
     Answer, Append, Attach, Begin, Cancel, Close, Collect, Deliver, Detach, Duplicates, FailNode, Fence,
-    Finish, GetState, Heir, OpenAsk, Position, PutState, Sweep, Target, Touch, Withdraw,
+    Finish, GetState, Heir, OpenAsk, Position, PutState, Start, Sweep, Target, Touch, Withdraw,
 };
 use crate::{AskNo, CallNo, Class, CloseReason, Command, ConnNo, NodeId, Request, Session, StreamNo, Time};
 
@@ -60,6 +60,10 @@ pub(super) enum Move {
         asks: Vec<u64>,
     },
     Withdraw(u64),
+    Start {
+        call: u64,
+        node: u64,
+    },
     Get(u64),
     Resume {
         stream: u64,
@@ -127,6 +131,7 @@ pub(super) fn any_move() -> impl Strategy<Value = Move> {
         2 => (node(), prop::collection::vec(recent(), 0..3))
             .prop_map(|(node, asks)| Move::Collect { node, asks }),
         2 => recent().prop_map(Move::Withdraw),
+        3 => (recent(), node()).prop_map(|(call, node)| Move::Start { call, node }),
         4 => node().prop_map(Move::Get),
         5 => (recent(), 0..4u64, node())
             .prop_map(|(stream, back, node)| Move::Resume { stream, back, node }),
@@ -228,6 +233,13 @@ impl Move {
                 Command::Collect(Collect { node: NodeId(node), asks })
             }
             Self::Withdraw(back) => Command::Withdraw(Withdraw { ask: ask(back) }),
+            Self::Start { call: back, node } => {
+                let open = session.calls().keys().rev().cycle().nth(back as usize);
+                Command::Start(Start {
+                    call: open.copied().unwrap_or_else(|| call(back)),
+                    node: NodeId(node),
+                })
+            }
             Self::Get(node) => Command::Attach(Attach { at: Position::Standalone, node: NodeId(node) }),
             Self::Resume { stream: back, back: events, node } => {
                 let stream = stream(back);

@@ -57,6 +57,7 @@ impl Shadow {
             self.meta = session.meta().clone();
         }
         copy(&changes.calls, session.calls(), &mut self.calls, Call::clone);
+        copy(&changes.started, session.calls(), &mut self.calls, Call::clone);
         copy(&changes.asks, session.asks(), &mut self.asks, Ask::clone);
         copy(&changes.streams, session.streams(), &mut self.streams, row);
         copy(&changes.state, session.state(), &mut self.state, Box::clone);
