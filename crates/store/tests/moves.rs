@@ -29,6 +29,8 @@ const EXPECTED: &[&str] = &[
     "Begin(OverLimit(SessionBytes))",
     "Begin(OverLimit(KeptRequestBytes))",
     "Begin(NoSession)",
+    "Start(Started)",
+    "Start(Gone)",
     "Append(Appended",
     "Append(Full)",
     "Append(Fenced)",

@@ -181,14 +181,14 @@ fn act() -> impl Strategy<Value = Act> {
         1 => index().prop_map(|call| Act::BeginAgain { call }),
         8 => (option::of(index()), class(), 0..90usize, option::weighted(0.1, (0..3u8, any::<bool>())))
             .prop_map(|(call, class, size, fence)| Act::Append { call, class, size, fence }),
-        2 => (index(), node()).prop_map(|(call, node)| Act::Start { call, node }),
+        1 => (index(), node()).prop_map(|(call, node)| Act::Start { call, node }),
         8 => (index(), prop_oneof![4 => 0..90usize, 1 => Just(1000usize)])
             .prop_map(|(call, size)| Act::Finish { call, size }),
         4 => id().prop_map(|id| Act::Cancel { id }),
         1 => (node(), heir()).prop_map(|(node, heir)| Act::FailNode { node, heir }),
         3 => (option::of(index()), node(), 0..40usize)
             .prop_map(|(call, owner, size)| Act::OpenAsk { call, owner, size }),
-        5 => (index(), node(), 0..40usize).prop_map(|(ask, node, size)| Act::Answer { ask, node, size }),
+        5 => (index(), node(), 0..60usize).prop_map(|(ask, node, size)| Act::Answer { ask, node, size }),
         1 => index().prop_map(|ask| Act::AnswerAgain { ask }),
         2 => (node(), vec(index(), 1..3)).prop_map(|(node, asks)| Act::Collect { node, asks }),
         1 => index().prop_map(|ask| Act::Withdraw { ask }),
