@@ -161,7 +161,7 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// Whether there are more calls than the server takes at a time.
+    /// Whether the server takes only so many of a session at a time.
     pub(crate) fn are_bounded(&self) -> bool {
         self.concurrency.is_some() || self.spread > NonZeroUsize::MIN
     }
