@@ -64,6 +64,8 @@ fn main() -> ExitCode {
 fn dispatch(args: &[&str], out: &mut dyn Write) -> Result<(), Failure> {
     match args {
         [] | ["help" | "--help" | "-h", ..] => Ok(out.write_all(HELP.as_bytes())?),
+        // A benchmark has more to say of itself.
+        [name, "--help" | "-h"] if *name != "bench" => dispatch(&[], out),
         ["test", options @ ..] => test(options, out),
         ["tidy"] => tidy::command(&root(), out),
         ["tidy", extra, ..] => Err(Failure::Usage(format!("`tidy` takes no `{extra}`"))),
@@ -112,4 +114,18 @@ fn target() -> Result<PathBuf, Failure> {
         .nth(2)
         .map(Path::to_path_buf)
         .ok_or_else(|| Failure::Broken(format!("{} is not inside a build folder", program.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_explains_itself() {
+        for asked in [&[][..], &["help"], &["chaos", "--help"], &["test", "-h"], &["tidy", "--help"]] {
+            let mut told = Vec::new();
+            assert!(dispatch(asked, &mut told).is_ok(), "{asked:?}");
+            assert_eq!(told, HELP.as_bytes(), "{asked:?}");
+        }
+    }
 }
