@@ -115,6 +115,8 @@ pub(crate) const SUITES: &[Suite] = &[
         steps: &[
             run(&["cargo", "xtask", "chaos", "--short", "--seed", "11"]),
             run(&["cargo", "xtask", "chaos", "--short", "--seed", "12", "--store", "postgres"]),
+            // Once more where one gateway runs all calls of a session.
+            run(&["cargo", "xtask", "chaos", "--short", "--seed", "13", "--concurrency", "32"]),
         ],
     },
     Suite {
