@@ -87,9 +87,7 @@ impl Slot {
             next.forget.extend(logged.and_then(|events| events.remove(seq)));
         }
         self.streams(changes, &mut next);
-        let mut calls = sorted(changes, |one| &one.calls);
-        let started = sorted(changes, |one| &one.started);
-        calls.extend(started.into_iter().filter(|no| calls.binary_search(no).is_err()).collect::<Vec<_>>());
+        let calls = sorted(changes, |one| one.calls.iter().chain(&one.started));
         rows(&mut next, calls, |no| (codec::name('c', no.0), self.session.calls().get(no).map(codec::call)));
         let asks = sorted(changes, |one| &one.asks);
         rows(&mut next, asks, |no| (codec::name('a', no.0), self.session.asks().get(no).map(codec::ask)));
@@ -139,8 +137,12 @@ fn is_small_answer(stream: &Stream, at: usize) -> bool {
     ends && stream.entries[at].class == Class::Response && stream.entries[at].size <= SMALL_ANSWER
 }
 
-fn sorted<T: Ord + Clone>(changes: &[Changes], of: impl Fn(&Changes) -> &Vec<T>) -> Vec<T> {
-    let mut all: Vec<T> = changes.iter().flat_map(|one| of(one).iter().cloned()).collect();
+fn sorted<'a, T, I>(changes: &'a [Changes], of: impl Fn(&'a Changes) -> I) -> Vec<T>
+where
+    T: Ord + Clone + 'a,
+    I: IntoIterator<Item = &'a T>,
+{
+    let mut all: Vec<T> = changes.iter().flat_map(of).cloned().collect();
     all.sort_unstable();
     all.dedup();
     all
