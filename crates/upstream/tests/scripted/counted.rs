@@ -24,6 +24,35 @@ async fn gateway(server: &Server, (concurrency, spread): (usize, usize)) -> Host
     .await
 }
 
+/// Two gateways, of which the first runs the calls of a session.
+struct Pair {
+    server: Server,
+    here: Host,
+    there: Host,
+    session: Session,
+    /// The session by way of the second one.
+    elsewhere: Session,
+}
+
+impl Pair {
+    async fn start(bounds: (usize, usize)) -> Self {
+        let server = patient().await;
+        let here = gateway(&server, bounds).await;
+        let there = here.beside().await;
+        let session = Session::open(&here).await;
+        let elsewhere = session.via(&there);
+        Self { server, here, there, session, elsewhere }
+    }
+
+    /// The second one has handed a call to the first, and knows who that is.
+    async fn acquainted() -> Self {
+        let pair = Self::start((1, 1)).await;
+        let before = begin(&pair.elsewhere, 0, "before").await;
+        end_all(&pair.server, &pair.session, vec![before], 1, &[]).await;
+        pair
+    }
+}
+
 /// The calls that the server has got.
 fn sent(log: &[Request]) -> BTreeSet<String> {
     let calls = log.iter().filter(|request| request.method() == "tools/call");
@@ -53,11 +82,7 @@ async fn end_all(server: &Server, session: &Session, streams: Vec<Stream>, most:
 #[tokio::test]
 async fn gateways_count_together() {
     for (bounds, most) in [((1, 1), 1), ((2, 1), 2), ((0, 2), 2)] {
-        let server = patient().await;
-        let here = gateway(&server, bounds).await;
-        let there = here.beside().await;
-        let session = Session::open(&here).await;
-        let elsewhere = session.via(&there);
+        let Pair { server, here: _here, there: _there, session, elsewhere } = Pair::start(bounds).await;
         let mut streams = Vec::new();
         for id in 0..6 {
             let at = if id % 2 == 0 { &elsewhere } else { &session };
@@ -71,13 +96,7 @@ async fn gateways_count_together() {
 /// Whoever counted is gone, and what it had at the server with it.
 #[tokio::test]
 async fn another_gateway_counts_on() {
-    let server = patient().await;
-    let mut here = gateway(&server, (1, 1)).await;
-    let there = here.beside().await;
-    let session = Session::open(&here).await;
-    let elsewhere = session.via(&there);
-    let before = begin(&elsewhere, 0, "before").await;
-    end_all(&server, &session, vec![before], 1, &[]).await;
+    let Pair { server, mut here, there, session, .. } = Pair::acquainted().await;
     let gone = here.server().0.node();
     here.crash().await;
     let is_known = async {
@@ -97,13 +116,7 @@ async fn another_gateway_counts_on() {
 /// It was killed before it could begin, so nothing has happened, and it does not matter whether that would do harm twice.
 #[tokio::test]
 async fn a_call_that_was_given_to_a_gateway_that_is_gone_is_run_by_another() {
-    let server = patient().await;
-    let mut here = gateway(&server, (1, 1)).await;
-    let there = here.beside().await;
-    let session = Session::open(&here).await;
-    let elsewhere = session.via(&there);
-    let before = begin(&elsewhere, 0, "before").await;
-    end_all(&server, &session, vec![before], 1, &[]).await;
+    let Pair { server, mut here, there, elsewhere, .. } = Pair::acquainted().await;
     here.crash().await;
     let stream = begin(&elsewhere, 1, "pay").await;
     sweep_until(&there, "the heir", || sent(&server.log()).contains("pay")).await;
@@ -113,11 +126,8 @@ async fn a_call_that_was_given_to_a_gateway_that_is_gone_is_run_by_another() {
 /// And one that was at the server when its gateway was killed is not: nobody knows what it has done.
 #[tokio::test]
 async fn a_call_that_was_begun_is_not_run_again() {
-    let server = patient().await;
-    let mut here = gateway(&server, (1, 1)).await;
-    let there = here.beside().await;
-    let session = Session::open(&here).await;
-    let mut stream = begin(&session.via(&there), 0, "pay").await;
+    let Pair { server, mut here, there, elsewhere, .. } = Pair::start((1, 1)).await;
+    let mut stream = begin(&elsewhere, 0, "pay").await;
     server.until("it", |log| sent(log).len() == 1).await;
     here.crash().await;
     let answer = tokio::spawn(async move { stream.message().await });
@@ -151,11 +161,8 @@ async fn calls_with_a_credential_of_the_clients_own_are_not_handed_on() {
 /// A gateway that goes has a call at the server. Nobody else sends one before that is done.
 #[tokio::test]
 async fn a_gateway_that_goes_leaves_when_it_is_done() {
-    let server = patient().await;
-    let here = gateway(&server, (1, 1)).await;
-    let there = here.beside().await;
-    let (session, idle) = (Session::open(&here).await, Session::open(&here).await);
-    let elsewhere = session.via(&there);
+    let Pair { server, here, there, session, elsewhere } = Pair::start((1, 1)).await;
+    let idle = Session::open(&here).await;
     let mut last = begin(&session, 0, "t0").await;
     server.until("it", |log| sent(log).len() == 1).await;
     let going = {
