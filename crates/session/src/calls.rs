@@ -13,8 +13,8 @@ use crate::limits::{Limit, Rules};
 use crate::session::Session;
 use crate::tables::{Call, Class, Mailed, Request, Stream, StreamKind};
 
-/// Commands that gave calls to another node and are remembered. A node asks again within seconds.
-const MAX_MAILED: usize = 32;
+/// Commands whose calls went to another node and that are remembered. A node asks again within seconds.
+pub(crate) const MAX_MAILED: usize = 32;
 
 impl Session {
     pub(crate) fn begin(
@@ -68,9 +68,7 @@ impl Session {
         changes.streams.push(stream);
         let Begin { node: from, owner, attempt, answer_only, .. } = command;
         if owner != from {
-            let mailed = &mut self.meta.mailed;
-            mailed.push(Mailed { node: from, attempt, stream });
-            mailed.drain(..mailed.len().saturating_sub(MAX_MAILED));
+            self.remember(Mailed { node: from, attempt, stream }, changes);
         }
         let mut requests = command.requests.into_iter();
         for (i, id) in command.ids.into_iter().enumerate() {
@@ -90,6 +88,14 @@ impl Session {
             changes.errands.push((no, call.owner));
         }
         self.calls.insert(no, call);
+    }
+
+    /// The node that these calls came to can find out that another one has them, even when they are over.
+    pub(crate) fn remember(&mut self, mailed: Mailed, changes: &mut Changes) {
+        let all = &mut self.meta.mailed;
+        all.push(mailed);
+        all.drain(..all.len().saturating_sub(MAX_MAILED));
+        changes.meta = true;
     }
 
     /// Forgets what is not to be kept for want of room. `false` if that cannot be done without.

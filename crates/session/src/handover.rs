@@ -3,12 +3,13 @@
 //! A call that may be done again gets a new number, and that is the fence: whoever knows the old one, because it was not
 //! gone but asleep, can neither answer it nor ask nor say anything in its name.
 
+use crate::calls::MAX_MAILED;
 use crate::changes::Changes;
 use crate::command::{FailNode, Fence, Heir, NodeFailed, Start, Started};
 use crate::ids::{CallNo, NodeId, Time};
 use crate::limits::Rules;
 use crate::session::Session;
-use crate::tables::{Call, Request};
+use crate::tables::{Call, Mailed, Request};
 
 /// Calls that were taken from nodes and are remembered as such.
 const MAX_TAKEN: usize = 64;
@@ -54,6 +55,7 @@ impl Session {
         let chosen = |call: &Call| call.owner == node && call.may_be_done_again();
         let old: Vec<CallNo> =
             self.calls.iter().filter(|(_, call)| chosen(call)).map(|(no, _)| *no).collect();
+        self.remember_handed(node, &old, changes);
         for no in &old {
             let Some(mut call) = self.remove_call(*no, rules, changes) else { continue };
             changes.stopped.push((*no, node));
@@ -68,6 +70,19 @@ impl Session {
         }
         self.note_taken(&old, changes);
         old.len() as u64
+    }
+
+    /// The node may be asleep and not know yet whether they have begun. If they are over when it asks, it must not begin them
+    /// anew. The newest only: what living nodes do not know yet is not forgotten for the sake of one that is gone, most likely.
+    fn remember_handed(&mut self, node: NodeId, calls: &[CallNo], changes: &mut Changes) {
+        let came_there = |call: &&Call| call.from == node;
+        let calls = calls.iter().filter_map(|no| self.calls.get(no)).filter(came_there);
+        let mut posts: Vec<Mailed> =
+            calls.map(|&Call { attempt, stream, .. }| Mailed { node, attempt, stream }).collect();
+        posts.dedup();
+        for post in posts.into_iter().rev().take(MAX_MAILED / 2).rev() {
+            self.remember(post, changes);
+        }
     }
 
     pub(crate) fn start(&mut self, command: &Start, changes: &mut Changes) -> Started {

@@ -34,12 +34,12 @@ pub struct Meta {
     /// Calls that were taken from nodes which were thought to be gone, the newest last, within a bound. What such a node
     /// still has to say of them is not wanted.
     pub taken: Vec<CallNo>,
-    /// Calls that came to one node and were given to another, the newest last, within a bound and for as long as their streams
-    /// are kept. Whoever does not know what came of its command can find out even when they are over.
+    /// Calls that came to one node and went to another, the newest last, within a bound and for as long as their streams are
+    /// kept. Whoever does not know what came of its command can find out even when they are over.
     pub mailed: Vec<Mailed>,
 }
 
-/// A command that gave calls to another node.
+/// A command whose calls went to another node: they were given to it at once, or when the first was taken for dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mailed {
     /// The node that the calls came to.

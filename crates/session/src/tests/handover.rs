@@ -139,8 +139,26 @@ fn a_begin_that_is_sent_again_is_told_that_its_call_was_taken() {
     let post = bench.post_at(NODE, "1", "look", true);
     bury(&mut bench, NODE, Heir::Node(OTHER));
     bench.resumed(post.stream, 0);
-    let again = Begin { again: true, ..Begin::here(NODE, 1, ids("1")) };
-    assert_eq!(bench.unchanged(|bench| bench.run(again)), Begun::Taken { stream: post.stream });
+    let taken = Begun::Taken { stream: post.stream };
+    assert_eq!(bench.unchanged(|bench| bench.run(sent_again(NODE, NODE, 1))), taken);
+    bench.finish(CallNo(1), "seen");
+    let over = bench.unchanged(|bench| bench.run(sent_again(NODE, NODE, 1)));
+    assert_eq!(over, taken, "it is not done once more");
+}
+
+#[test]
+fn what_was_taken_from_a_node_is_remembered_within_bounds() {
+    let mut bench = Bench::new();
+    for n in 1..=20 {
+        bench.post_at(OTHER, &n.to_string(), "do", false);
+    }
+    for n in 1..=20 {
+        bench.post_at(NODE, &format!("{} {}", n + 100, n + 200), "look", true);
+    }
+    bury(&mut bench, NODE, Heir::Node(OTHER));
+    let attempts: Vec<u64> = bench.session.meta().mailed.iter().map(|mailed| mailed.attempt).collect();
+    let newest: Vec<u64> = (5..=20).chain(25..=40).collect();
+    assert_eq!(attempts, newest, "the newest of both");
 }
 
 fn sent_again(node: NodeId, owner: NodeId, attempt: u64) -> Begin {

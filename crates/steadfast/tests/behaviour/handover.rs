@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast::store::testing::{Fault, Faults, FaultyStore, Gate, Operation};
-use steadfast_session::{Command, Rules};
+use steadfast_session::{Command, Read, Rules, SessionId, StreamNo};
 
 use super::store_faults::strike;
 use crate::support::session::said;
@@ -285,13 +285,28 @@ async fn a_call_is_inherited_though_the_first_look_for_it_fails() {
     inherited(&other, 1).await;
 }
 
-/// A node does not know yet whether a call has begun when it is stopped, for so long that it is taken for dead.
+/// A node does not know yet whether a call has begun when it is stopped, for so long that it is taken for dead, and perhaps
+/// until the heir has answered.
 #[tokio::test]
 async fn whoever_wakes_up_with_a_begin_in_doubt_reads_what_the_heir_answers() {
+    for sleeps_through_the_answer in [false, true] {
+        wakes_up_with_a_begin_in_doubt(sleeps_through_the_answer).await;
+    }
+}
+
+/// The first stream of a session that a call has is complete.
+async fn ended(place: &Place, session: SessionId) {
+    let store = place.open(Rules::default());
+    while !matches!(store.read(session, StreamNo(1), 0, 1024).await, Ok(Read::Slice(slice)) if slice.ended) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn wakes_up_with_a_begin_in_doubt(sleeps_through_the_answer: bool) {
     let place = Backing::Sqlite.place();
     let (host, faults) = faulty(place.clone()).await;
     let signs = host.signs_of_life();
-    let other = Host::start_on(place, |builder| builder.repeat_safe_calls()).await;
+    let other = Host::start_on(place.clone(), |builder| builder.repeat_safe_calls()).await;
     let session = Session::open(&host).await;
     let wakes_up = Gate::new();
     let in_doubt = [Fault::AfterCommit, Fault::HoldBefore(wakes_up.clone())];
@@ -306,8 +321,19 @@ async fn whoever_wakes_up_with_a_begin_in_doubt_reads_what_the_heir_answers() {
     within("the second begin", asks_again).await;
     signs.iter().for_each(|file| std::fs::remove_file(file).unwrap());
     inherited(&other, 1).await;
-    wakes_up.open();
-    other.gates.open("a");
+    if sleeps_through_the_answer {
+        other.gates.open("a");
+        within("the heir's answer", ended(&place, session.session_id())).await;
+        wakes_up.open();
+    } else {
+        let reads = Gate::new();
+        faults
+            .push_for(|operation| matches!(operation, Operation::Read(..)), Fault::HoldBefore(reads.clone()));
+        wakes_up.open();
+        within("the reader", reads.reached()).await;
+        other.gates.open("a");
+        reads.open();
+    }
     let messages = within("the answer", messages).await.unwrap();
     assert_eq!(messages.iter().map(said).collect::<Vec<_>>(), ["seen"]);
     assert_eq!(host.gates.count("a"), 0, "it is run by the heir alone");
