@@ -67,7 +67,8 @@ pub(crate) const SUITES: &[Suite] = &[
         wants: &["redis-server", "postgres", "nginx"],
         // The features that the other packages have on, too: everything is built once.
         steps: &[
-            run(&["cargo", "test", "--workspace", "--locked", "--features", STORES]),
+            // To the end whatever fails: who mends one test wants to know of the others.
+            run(&["cargo", "test", "--workspace", "--locked", "--no-fail-fast", "--features", STORES]),
             run_with(&[("STEADFAST_TEST_STORE", "redis")], NODES_TOGETHER),
             run_with(&[("STEADFAST_TEST_STORE", "postgres")], NODES_TOGETHER),
         ],
