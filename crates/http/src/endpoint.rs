@@ -18,6 +18,7 @@ use crate::body::ResponseBody;
 use crate::config::Config;
 use crate::cors;
 use crate::edge;
+use crate::moment::Moments;
 use crate::names;
 use crate::problem::Problem;
 use crate::sse_body::SseBody;
@@ -27,11 +28,12 @@ use crate::sse_body::SseBody;
 pub struct Endpoint {
     pub(crate) engine: Arc<Engine>,
     pub(crate) config: Arc<Config>,
+    moments: Moments,
 }
 
 impl Endpoint {
     pub fn new(engine: Arc<Engine>, config: Config) -> Self {
-        Self { engine, config: Arc::new(config) }
+        Self { engine, config: Arc::new(config), moments: Moments::default() }
     }
 
     pub fn engine(&self) -> &Arc<Engine> {
@@ -109,7 +111,7 @@ impl Endpoint {
         calls: Vec<Unfinished>,
     ) -> Response<ResponseBody> {
         let mut body = SseBody::new(cursor, session.facts().revision, fresh, &self.config);
-        body.collect(calls).await;
+        body.collect(calls, &self.moments).await;
         let mut response = event_stream(ResponseBody::stream(body));
         echo_session(&mut response, session.id());
         response

@@ -16,6 +16,7 @@ mod get;
 mod identify;
 #[cfg(feature = "listen")]
 pub mod listen;
+mod moment;
 mod names;
 mod post;
 pub mod problem;

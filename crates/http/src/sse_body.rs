@@ -1,7 +1,7 @@
 //! A stream as an HTTP body: a cursor, encoded as server-sent events.
 
+use std::future::Future as _;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use steadfast_engine::{Cursor, CursorStatus, Event, Unfinished};
@@ -10,15 +10,12 @@ use steadfast_wire::{Revision, rpc};
 use tokio::time::Instant;
 
 use crate::config::Config;
+use crate::moment::Moments;
 use crate::silence::Silence;
 
 /// How much is taken in before the response starts. What is longer is read as the connection takes it, so that a
 /// client that reads nothing costs no more than this.
 const AT_ONCE: usize = 64 << 10;
-
-/// How long the head of a response waits for the first event, if a call is on its way. It is less than anybody notices, and
-/// more than most calls take; and an answer in one piece takes one write instead of two.
-const A_MOMENT: Duration = Duration::from_millis(10);
 
 /// Writes one stream from a position on. What is complete when the response starts goes out as one piece with a
 /// known length; the rest as it comes.
@@ -54,16 +51,20 @@ impl SseBody {
         }
     }
 
-    /// Takes in what is there, and waits a moment for it: a call that is done by then is answered in one piece, and needs no
-    /// task of its own. What is not done goes on without us.
-    pub(crate) async fn collect(&mut self, mut calls: Vec<Unfinished>) {
+    /// Takes in what is there, and waits a moment for it if a call is on its way: one that is done by then is answered in one piece,
+    /// with one write, and needs no task of its own. What is not done goes on without us.
+    pub(crate) async fn collect(&mut self, mut calls: Vec<Unfinished>, moments: &Moments) {
         let is_there =
             std::future::poll_fn(|context| Poll::Ready(self.poll_first(&mut calls, context).is_ready()))
                 .await;
         if !is_there && !calls.is_empty() {
-            let first = std::future::poll_fn(|context| self.poll_first(&mut calls, context));
+            let mut over = std::pin::pin!(moments.begin());
             // If it takes longer, nothing is lost: the stream goes on.
-            let _ = tokio::time::timeout(A_MOMENT, first).await;
+            std::future::poll_fn(|context| match self.poll_first(&mut calls, context) {
+                Poll::Ready(()) => Poll::Ready(()),
+                Poll::Pending => over.as_mut().poll(context),
+            })
+            .await;
         }
         drop(calls);
         if self.ready.is_empty() && !self.ended {
