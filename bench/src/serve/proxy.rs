@@ -65,6 +65,7 @@ pub(super) fn exec(proxy: &Proxy) -> Result<(), Error> {
     // Whatever it prints is not the line that is waited for.
     let failure = command
         .env("TOKIO_WORKER_THREADS", common.threads.to_string())
+        .env("STEADFAST__LISTENER__THREADS", common.threads.to_string())
         .stdout(std::process::Stdio::null())
         .exec();
     Err(format!("{} did not start: {failure}", command.get_program().display()).into())

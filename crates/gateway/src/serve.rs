@@ -1,5 +1,6 @@
 //! `steadfast serve`.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -127,7 +128,10 @@ impl<'a> Served<'a> {
             async move { drop(now.wait_for(|now| *now >= stage).await) }
         };
         let (closed, stop) = (until(Stage::Closed), until(Stage::Stopped));
-        let (mounts, limits) = (self.gateway.mounts(), self.plan.listener.clone());
+        let (mounts, mut limits) = (self.gateway.mounts(), self.plan.listener.clone());
+        if limits.threads == 0 {
+            limits.threads = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        }
         match self.tls.clone() {
             Some(tls) => self.serving.spawn(serve_behind(tls, listener, mounts, limits, closed, stop)),
             None => self.serving.spawn(serve_behind(Plain, listener, mounts, limits, closed, stop)),

@@ -1,6 +1,7 @@
 //! An accept loop for servers that have none of their own, with what goes around it: TLS, a path, and when to stop.
 
 mod connection;
+mod crew;
 mod door;
 mod mount;
 mod stop;
@@ -23,6 +24,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 pub use tower_service::Service;
 
+use crew::Crew;
 pub use door::{Door, Opening, Plain};
 pub use mount::OnlyAt;
 pub use stop::Signals;
@@ -32,6 +34,8 @@ pub use stop::Signals;
 pub struct Limits {
     /// Connections at a time. More wait to be accepted.
     pub connections: usize,
+    /// Threads that serve connections. Each connection stays with one of them. With 0, those of the runtime that accepts.
+    pub threads: usize,
     /// How long a client may take for the handshake, where there is one.
     pub handshake: Duration,
     /// How long a client may take to send the head of a request.
@@ -47,6 +51,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 20_000,
+            threads: 0,
             handshake: Duration::from_secs(10),
             header_timeout: Duration::from_secs(30),
             notice: Duration::from_secs(1),
@@ -92,6 +97,7 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: std::error::Error + Send + Sync,
 {
+    let crew = Crew::start(limits.threads)?;
     let places = Arc::new(Semaphore::new(limits.connections));
     let told = CancellationToken::new();
     let mut http = hyper::server::conn::http1::Builder::new();
@@ -109,8 +115,9 @@ where
         };
         let (told, http) = (told.clone(), http.clone());
         let (door, service) = (door.clone(), service.clone());
-        tokio::spawn(async move {
-            match tokio::time::timeout(limits.handshake, door.open(stream)).await {
+        let patience = limits.handshake;
+        crew.serve(stream, move |stream| async move {
+            match tokio::time::timeout(patience, door.open(stream)).await {
                 Ok(Ok(stream)) => {
                     if let Err(error) = connection::serve(&http, stream, service, told).await {
                         tracing::debug!(%error, "a connection ended early");
@@ -205,6 +212,63 @@ mod tests {
         guest.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
         guest.read_exact(&mut answer).await.unwrap();
         assert_eq!(&answer, b"HTTP/1.1 200");
+        stop.notify_one();
+        // Only a loop that hangs gets near this.
+        tokio::time::timeout(Duration::from_secs(10), serving).await.unwrap().unwrap().unwrap();
+    }
+
+    /// Says on which thread it was asked.
+    #[derive(Clone)]
+    struct WhoAmI;
+
+    impl Service<Request<Incoming>> for WhoAmI {
+        type Response = Response<ResponseBody>;
+        type Error = Infallible;
+        type Future = std::future::Ready<Result<Self::Response, Infallible>>;
+
+        fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), Infallible>> {
+            std::task::Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, _: Request<Incoming>) -> Self::Future {
+            let name = std::thread::current().name().unwrap_or_default().to_owned();
+            std::future::ready(Ok(Response::new(ResponseBody::full(name.into()))))
+        }
+    }
+
+    /// Asks on an open connection.
+    async fn ask(guest: &mut TcpStream) -> String {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        guest.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.windows(12).any(|bytes| bytes.starts_with(b"connections-")) {
+            assert_ne!(guest.read_buf(&mut answer).await.unwrap(), 0, "it was closed");
+        }
+        let answer = String::from_utf8(answer).unwrap();
+        answer[answer.find("connections-").unwrap()..].to_owned()
+    }
+
+    #[tokio::test]
+    async fn connections_stay_with_their_thread_and_are_shared_out_evenly() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let limits = Limits { threads: 2, farewell: Duration::ZERO, ..Limits::default() };
+        let stop = Arc::new(tokio::sync::Notify::new());
+        let stopped = Arc::clone(&stop);
+        let serving = tokio::spawn(async move { serve(listener, WhoAmI, limits, stopped.notified()).await });
+        let mut guests = Vec::new();
+        let mut names = Vec::new();
+        for _ in 0..4 {
+            let mut guest = TcpStream::connect(address).await.unwrap();
+            names.push(ask(&mut guest).await);
+            guests.push(guest);
+        }
+        let mut sorted = names.clone();
+        sorted.sort();
+        assert_eq!(sorted, ["connections-0", "connections-0", "connections-1", "connections-1"]);
+        for (guest, name) in guests.iter_mut().zip(&names) {
+            assert_eq!(ask(guest).await, *name);
+        }
         stop.notify_one();
         // Only a loop that hangs gets near this.
         tokio::time::timeout(Duration::from_secs(10), serving).await.unwrap().unwrap().unwrap();

@@ -14,6 +14,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{Connection, SendRequest};
 use hyper::rt::{Read, Write};
+use tokio::runtime::{Handle, Id};
 use tokio::time::Instant;
 
 use super::BrokenBody;
@@ -54,11 +55,13 @@ impl<T: Io> Default for Pool<T> {
 }
 
 impl<T: Io> Pool<T> {
-    /// A connection to this host that can be used.
+    /// A connection to this host that can be used here. Those of another runtime would do, but each of their answers had to be told
+    /// from one thread to another.
     pub(super) fn take(&self, host: &str) -> Option<Box<Line<T>>> {
+        let home = Handle::current().id();
         loop {
             let mut kept = self.kept();
-            let at = kept.idle.iter().rposition(|idle| idle.line.host == host)?;
+            let at = kept.idle.iter().rposition(|idle| idle.line.home == home && idle.line.host == host)?;
             let Idle { mut line, since } = kept.idle.remove(at);
             drop(kept);
             if since.elapsed() < MAX_IDLE && line.is_usable() {
@@ -111,6 +114,8 @@ async fn sweep<T: Io>(pool: Weak<Pool<T>>) {
 #[derive(Debug)]
 pub(super) struct Line<T: Io> {
     host: String,
+    /// The runtime that its socket tells its news to.
+    home: Id,
     sender: SendRequest<Full<Bytes>>,
     /// Gone when it has ended.
     connection: Option<Connection<T, Full<Bytes>>>,
@@ -129,7 +134,7 @@ impl<T: Io> Line<T> {
         sender: SendRequest<Full<Bytes>>,
         connection: Connection<T, Full<Bytes>>,
     ) -> Self {
-        Self { host, sender, connection: Some(connection) }
+        Self { host, home: Handle::current().id(), sender, connection: Some(connection) }
     }
 
     /// Lets the connection do what it can.
