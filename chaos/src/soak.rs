@@ -11,7 +11,7 @@ use serde::Deserialize;
 use crate::clock::Clock;
 use crate::failure::Failure;
 use crate::nemesis::Nemesis;
-use crate::plan::Lane;
+use crate::plan::{Fault, Lane};
 use crate::recorder::Recorder;
 use crate::watch::Watch;
 use crate::world::{Recipe, Setting, World};
@@ -56,7 +56,8 @@ pub(crate) async fn run(options: Options) -> Result<ExitCode, Failure> {
     }
     let faults = nemesis.stop().await?;
     watch.end();
-    let restarts = faults.values().sum();
+    // A gateway that is stopped in good order costs nobody anything.
+    let kills = faults.get(&Fault::KillGateway(0).name()).copied().unwrap_or_default();
     let mut well = true;
     let mut out = io::stdout();
     for mut client in clients {
@@ -66,7 +67,7 @@ pub(crate) async fn run(options: Options) -> Result<ExitCode, Failure> {
             stdout.read_to_string(&mut said)?;
         }
         write!(out, "{said}")?;
-        if let Err(complaint) = judge(&said, restarts) {
+        if let Err(complaint) = judge(&said, kills) {
             writeln!(out, "{complaint}")?;
             well = false;
         }
@@ -81,6 +82,8 @@ pub(crate) async fn run(options: Options) -> Result<ExitCode, Failure> {
 #[derive(Debug, Deserialize)]
 struct Account {
     client: String,
+    #[serde(default, rename = "explicit errors")]
+    errors: u64,
     #[serde(default, rename = "cut before the first word")]
     cut: u64,
     /// The same, but the client was not told why its session ended.
@@ -90,17 +93,17 @@ struct Account {
     lost: u64,
 }
 
-/// A client judges its own answers. What a restart may cost it is not known to it.
-fn judge(said: &str, restarts: u64) -> Result<(), String> {
+/// A client judges its own answers. How often a gateway was killed, and what that may cost, is not known to it.
+fn judge(said: &str, kills: u64) -> Result<(), String> {
     let line = said.lines().last().unwrap_or_default();
-    let Account { client, cut, silent, lost } = serde_json::from_str(line)
+    let Account { client, errors, cut, silent, lost } = serde_json::from_str(line)
         .map_err(|error| format!("a client gives no account of itself: {error}"))?;
     let cut = cut + silent;
-    let (may_be_cut, may_be_lost) = (restarts * SESSIONS * WORKERS, cut * WORKERS);
-    if cut > may_be_cut {
-        return Err(format!(
-            "{client}: {cut} cut before the first word, {may_be_cut} under way at {restarts} restarts"
-        ));
+    let (under_way, may_be_lost) = (kills * SESSIONS * WORKERS, cut * WORKERS);
+    for (what, count) in [("explicit errors", errors), ("cut before the first word", cut)] {
+        if count > under_way {
+            return Err(format!("{client}: {count} {what}, {under_way} under way at {kills} kills"));
+        }
     }
     if lost > may_be_lost {
         return Err(format!(
@@ -135,22 +138,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_restart_costs_is_bounded() {
-        let check = |cut: u64, lost: u64, restarts: u64, expect: Result<(), &str>| {
+    fn what_a_kill_costs_is_bounded() {
+        let check = |cut: u64, lost: u64, kills: u64, expect: Result<(), &str>| {
             let said = format!(
                 r#"{{"client": "C", "answers": 9, "cut before the first word": {cut}, "lost with the SDK's session": {lost}}}"#
             );
-            assert_eq!(judge(&said, restarts), expect.map_err(str::to_owned), "{said}");
+            assert_eq!(judge(&said, kills), expect.map_err(str::to_owned), "{said}");
         };
         check(0, 0, 0, Ok(()));
         check(8, 32, 1, Ok(()));
-        check(9, 0, 1, Err("C: 9 cut before the first word, 8 under way at 1 restarts"));
+        check(9, 0, 1, Err("C: 9 cut before the first word, 8 under way at 1 kills"));
         check(1, 5, 1, Err("C: 5 lost with a session, 4 under way in those that 1 cuts ended"));
         check(0, 1, 7, Err("C: 1 lost with a session, 0 under way in those that 0 cuts ended"));
         let silent = r#"{"client": "C", "ended without a word": 1, "lost with the SDK's session": 4}"#;
         assert_eq!(judge(silent, 1), Ok(()));
         assert!(judge(silent, 0).is_err());
         assert_eq!(judge("{\"client\": \"C\", \"answers\": 9}\n", 0), Ok(()));
+        let refused = r#"{"client": "C", "explicit errors": 1}"#;
+        assert_eq!(judge(refused, 1), Ok(()));
+        assert_eq!(judge(refused, 0), Err("C: 1 explicit errors, 0 under way at 0 kills".to_owned()));
         assert!(judge("", 9).is_err());
         assert!(judge("Traceback\n", 9).is_err());
     }

@@ -110,7 +110,7 @@ pub(crate) const SUITES: &[Suite] = &[
     Suite {
         name: "chaos",
         why: "every promise holds while gateways, their store and servers are killed, frozen and cut off",
-        needs: &["redis-server", "postgres", "nginx"],
+        needs: &["redis-server", "redis-cli", "postgres", "nginx"],
         wants: &[],
         // With known seeds: what others find is for those who look for it.
         steps: &[
@@ -118,6 +118,8 @@ pub(crate) const SUITES: &[Suite] = &[
             run(&["cargo", "xtask", "chaos", "--short", "--seed", "12", "--store", "postgres"]),
             // Once more where one gateway runs all calls of a session.
             run(&["cargo", "xtask", "chaos", "--short", "--seed", "13", "--concurrency", "32"]),
+            // And where masters are lost and replicas take over.
+            run(&["cargo", "xtask", "chaos", "--short", "--seed", "14", "--store", "redis-cluster"]),
         ],
     },
     Suite {
@@ -191,6 +193,12 @@ pub(crate) const TOOLS: &[Tool] = &[
         probe: &["redis-server", "--version"],
         get: "your package manager, version 7 or later",
         debian: Some("redis-server"),
+    },
+    Tool {
+        name: "redis-cli",
+        probe: &["redis-cli", "--version"],
+        get: "comes with Redis, or your package manager",
+        debian: Some("redis-tools"),
     },
     Tool {
         name: "postgres",
