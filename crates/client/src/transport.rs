@@ -7,29 +7,28 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::HOST;
-use http::{HeaderValue, Method, Request, Response, Uri};
+use http::{Method, Request, Response, Uri};
+use http_body_util::BodyExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Full};
-use hyper::client::conn::http1::Builder;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
 use tower_service::Service;
 
 use crate::config::{Limits, Timeouts};
 use crate::owner::Boxed;
-use pool::{Failed, Line, Pool};
+use line::{Bounds, Failed, Line};
+use pool::Pool;
 
 mod framing;
+mod line;
 mod pool;
-mod quiet;
 #[cfg(feature = "tls")]
 mod tls;
 
 #[cfg(feature = "tls")]
 pub use tls::{Identity, SecureStream, Secured, Tls, TlsError, TlsFiles};
 
-pub use pool::Io;
+pub use line::Io;
 
 /// A connection that has been silent for so long is probed, so often and so many times. If nobody replies it is broken: a machine
 /// that vanishes says nothing, and whoever waits for an answer sends nothing that would tell.
@@ -75,8 +74,7 @@ pub struct BrokenBody(pub String);
 /// HTTP/1.1 over the connections that a connector makes: TCP, or TLS over it.
 pub struct Http<C: Connector> {
     connector: C,
-    settings: Builder,
-    bounds: quiet::Bounds,
+    bounds: Bounds,
     pool: Arc<Pool<C::Io>>,
 }
 
@@ -160,61 +158,46 @@ impl Service<Name> for Anchor {
 
 impl<C: Connector> Http<C> {
     pub fn over(connector: C, limits: &Limits) -> Self {
-        let mut settings = Builder::new();
-        let bounds = quiet::Bounds { bytes: limits.head_bytes.max(8 << 10), fields: limits.headers };
-        settings.max_buf_size(bounds.bytes).max_headers(bounds.fields);
-        Self { connector, settings, bounds, pool: Arc::default() }
-    }
-
-    async fn connect(&self, uri: Uri, host: String) -> Result<Box<Line<C::Io>>, SendError> {
-        let io = self.connector.connect(uri).await?;
-        let (sender, connection) =
-            self.settings.handshake(io).await.map_err(|error| SendError::Connect(chain(&error)))?;
-        Ok(Box::new(Line::new(host, sender, connection)))
+        let bounds = Bounds { bytes: limits.head_bytes.max(8 << 10), fields: limits.headers };
+        Self { connector, bounds, pool: Arc::default() }
     }
 
     async fn exchange(&self, request: Request<Bytes>) -> Result<Response<Body>, SendError> {
-        let uri = request.uri().clone();
-        let (host, request) = to_origin(request)?;
-        if request.method() == Method::GET && request.body().is_empty() {
-            let answer = quiet::exchange(self.connector.connect(uri).await?, &request, self.bounds).await?;
-            return Ok(answer.map(|body| body.boxed_unsync()));
-        }
-        let mut request = request.map(Full::new);
+        let host = host_of(request.uri())?;
+        // Its answer may last. It has a connection of its own.
+        let is_get = request.method() == Method::GET;
         // The server may close a connection just when it is wanted again. Each of those that wait is tried once at most, and
         // the last attempt is on a new one.
         loop {
-            let kept = self.pool.take(&host);
+            let kept = if is_get { None } else { self.pool.take(host) };
             let is_new = kept.is_none();
             let line = match kept {
                 Some(line) => line,
-                None => Box::pin(self.connect(uri.clone(), host.clone())).await?,
+                None => {
+                    let io = self.connector.connect(request.uri().clone()).await?;
+                    Box::new(Line::new(host.to_owned(), io))
+                }
             };
-            match line.exchange(request, &self.pool).await {
+            let pool = (!is_get).then(|| Arc::downgrade(&self.pool));
+            match line.exchange(&request, self.bounds, pool).await {
                 Ok(answer) => return Ok(answer.map(|body| body.boxed_unsync())),
-                Err(Failed::NotSent(_)) if is_new => {
+                Err(Failed::NotSent) if is_new => {
                     let why = "the server closed the connection at once".to_owned();
                     return Err(SendError::Connect(why));
                 }
-                Err(Failed::NotSent(again)) => request = *again,
-                Err(Failed::Broken(error)) => return Err(SendError::Broken(chain(&error))),
+                Err(Failed::NotSent) => {}
+                Err(Failed::Broken(why)) => return Err(SendError::Broken(why)),
             }
         }
     }
 }
 
-/// The request as it is sent to its host, which becomes a header.
-fn to_origin(mut request: Request<Bytes>) -> Result<(String, Request<Bytes>), SendError> {
-    let unusable = || SendError::Connect(format!("{} is not the address of a server", request.uri()));
-    let host = request.uri().authority().ok_or_else(unusable)?.as_str();
+/// The host of a server, with its port.
+fn host_of(uri: &Uri) -> Result<&str, SendError> {
+    let unusable = || SendError::Connect(format!("{uri} is not the address of a server"));
+    let host = uri.authority().ok_or_else(unusable)?.as_str();
     // Whoever put a name and a password there did not mean to tell them to everybody.
-    let host = host.rsplit_once('@').map_or(host, |(_, host)| host).to_owned();
-    let value = HeaderValue::from_str(&host).map_err(|_| unusable())?;
-    let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
-    let path = Uri::try_from(path).map_err(|_| unusable())?;
-    *request.uri_mut() = path;
-    request.headers_mut().entry(HOST).or_insert(value);
-    Ok((host, request))
+    Ok(host.rsplit_once('@').map_or(host, |(_, host)| host))
 }
 
 impl<C: Connector> Transport for Http<C> {

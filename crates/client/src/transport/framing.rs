@@ -73,6 +73,14 @@ impl Framing {
         }
     }
 
+    /// How much content is to come, if that is known.
+    pub(super) fn left(&self) -> Option<u64> {
+        match self {
+            Self::Length(left) => Some(*left),
+            Self::Chunked(_) | Self::UntilClosed => None,
+        }
+    }
+
     /// Whether it is complete if the connection is closed now.
     pub(super) fn may_end(&self) -> bool {
         matches!(self, Self::UntilClosed)

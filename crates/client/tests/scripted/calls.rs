@@ -214,7 +214,7 @@ async fn heads_are_bounded() {
     config.limits.head_bytes = 8 << 10;
     let client = connect(config, ()).await;
     let error = call(&client, "t").await.unwrap_err();
-    assert!(matches!(&error, Error::Broken(why) if why.contains("too large")), "{error:?}");
+    assert!(matches!(&error, Error::Broken(why) if why.contains("too long")), "{error:?}");
 }
 
 #[tokio::test]

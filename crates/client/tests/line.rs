@@ -1,4 +1,4 @@
-//! GETs, whose answers last: each has a connection of its own, which is in memory here, so that the test decides what comes when.
+//! What goes over a connection, and what is read from it. It is in memory here, so that the test decides what comes when.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::io;
@@ -76,7 +76,7 @@ async fn a_server_is_asked_as_it_expects() {
     let (head, answer) =
         get(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nx-two: 2\r\ncontent-length: 0\r\n\r\n")
             .await;
-    assert_eq!(head, "GET /mcp?a=b HTTP/1.1\r\nx-one: 1\r\nhost: server:80\r\n\r\n");
+    assert_eq!(head, "GET /mcp?a=b HTTP/1.1\r\nhost: server:80\r\nx-one: 1\r\n\r\n");
     let answer = answer.unwrap();
     assert_eq!(answer.status(), 200);
     assert_eq!(answer.headers()["x-two"], "2");
@@ -137,4 +137,69 @@ async fn a_stream_that_nobody_wants_any_more_closes_its_connection() {
     let mut rest = Vec::new();
     end.read_to_end(&mut rest).await.unwrap();
     assert!(rest.ends_with(b"\r\n\r\n"));
+}
+
+/// Sends a body to a server that reads as much of it as it wants to, and says these bytes then. Gives the answer's body, whether the
+/// next request came on the same connection, and what the server was told.
+async fn post(size: usize, reads: usize, said: &[u8]) -> (String, bool, Vec<u8>) {
+    let (ends, mut connected) = mpsc::unbounded_channel();
+    let http = Http::over(Network(ends), &Limits::default());
+    let request = || {
+        let request = Request::post("http://server/mcp").header("content-length", "7").header("x-one", "1");
+        request.body(Bytes::from(vec![b'x'; size])).unwrap()
+    };
+    let serve = async {
+        let mut end: DuplexStream = connected.recv().await.unwrap();
+        let mut heard = vec![0; reads];
+        end.read_exact(&mut heard).await.unwrap();
+        end.write_all(said).await.unwrap();
+        (end, heard)
+    };
+    let ((mut end, heard), answer) = tokio::join!(serve, http.send(request()));
+    let text = answer.unwrap().into_body().collect().await.unwrap().to_bytes();
+    let again = tokio::select! {
+        biased;
+        _ = http.send(request()) => unreachable!("nobody answers it"),
+        _ = connected.recv() => false,
+        read = end.read_u8() => read.is_ok(),
+    };
+    (String::from_utf8(text.to_vec()).unwrap(), again, heard)
+}
+
+#[tokio::test]
+async fn a_body_goes_out_with_its_own_length() {
+    let head = b"POST /mcp HTTP/1.1\r\nhost: server\r\nx-one: 1\r\ncontent-length: 3\r\n\r\nxxx";
+    let (text, again, heard) = post(3, head.len(), b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
+    assert_eq!((&*text, again), ("ok", true));
+    assert_eq!(String::from_utf8_lossy(&heard), String::from_utf8_lossy(head));
+    // One that does not fit into anything at once arrives whole as well.
+    let head = "POST /mcp HTTP/1.1\r\nhost: server\r\nx-one: 1\r\ncontent-length: 1000000\r\n\r\n";
+    let all = head.len() + 1_000_000;
+    let (text, again, heard) = post(1_000_000, all, b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
+    assert_eq!((&*text, again), ("ok", true));
+    assert!(heard.starts_with(head.as_bytes()) && heard[head.len()..].iter().all(|byte| *byte == b'x'));
+}
+
+#[tokio::test]
+async fn a_server_may_answer_before_it_has_heard_all() {
+    let refusal = b"HTTP/1.1 413 Too Large\r\ncontent-length: 4\r\n\r\nlong";
+    assert_eq!(post(1_000_000, 10, refusal).await.0, "long");
+    assert!(!post(1_000_000, 10, refusal).await.1, "the rest of the request would be taken for another");
+}
+
+#[tokio::test]
+async fn a_connection_that_is_done_for_is_not_used_again() {
+    let close = b"HTTP/1.1 200 OK\r\nconnection: x, Close\r\ncontent-length: 2\r\n\r\nok";
+    let old = b"HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nok";
+    let more = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokHTTP";
+    for said in [&close[..], old, more] {
+        let (text, again, _) = post(3, 10, said).await;
+        assert_eq!((&*text, again), ("ok", false), "{}", String::from_utf8_lossy(said));
+    }
+}
+
+#[tokio::test]
+async fn an_answer_may_have_many_headers() {
+    let many = format!("HTTP/1.1 200 OK\r\n{}content-length: 2\r\n\r\nok", "x: 1\r\n".repeat(60));
+    assert_eq!(post(3, 10, many.as_bytes()).await.0, "ok");
 }
