@@ -335,6 +335,7 @@ impl Backend for Upstream {
             if matches!(held, Held::Ours(_)) && !link.shared.servers.are_programs() {
                 // Whoever had it before may have moved the session.
                 link.follow_what_is_written(&session, Whom::Seated).await;
+                link.listen_everywhere();
             }
             route(held)
         }))
