@@ -9,6 +9,7 @@ use steadfast_store::{StoreError, StoreExt};
 use steadfast_wire::RequestId;
 use tokio_util::sync::CancellationToken;
 
+use crate::admission::Counted;
 use crate::backend::{Incoming, Route, Routing};
 use crate::calls::{BegunCall, CallHandle, catch_panic};
 use crate::engine::{Engine, Posted};
@@ -43,6 +44,18 @@ impl Engine {
         answer_only: bool,
     ) -> Result<Posted, Refusal> {
         let entered = self.admission.enter()?;
+        self.begin_entered(session, ids, requests, answer_only, entered).await
+    }
+
+    /// The same for whoever has been let in.
+    pub(crate) async fn begin_entered(
+        &self,
+        session: &Arc<LiveSession>,
+        ids: Vec<RequestId>,
+        requests: &[Incoming],
+        answer_only: bool,
+        entered: Counted,
+    ) -> Result<Posted, Refusal> {
         if !self.shares_its_store() {
             return self.begin_as(session, ids, Plan::default(), answer_only, entered).await;
         }

@@ -16,6 +16,7 @@ use steadfast_wire::members::Members;
 use steadfast_wire::rpc::{ErrorObject, json_string};
 use tokio_util::sync::CancellationToken;
 
+use crate::admission::Count;
 use crate::backend::Incoming;
 use crate::calls::{BegunCall, CallHandle, catch_panic};
 use crate::engine::Engine;
@@ -190,7 +191,10 @@ impl Engine {
         notification: Incoming,
     ) -> Result<(), Refusal> {
         let id = RequestId::text(format!("{MAIL}{}", self.entropy().node_id()));
-        let posted = self.begin(session, vec![id], std::slice::from_ref(&notification), false).await?;
+        // It was taken from its client, whoever drains meanwhile.
+        let entered = Count::one_more(&self.admission.entering);
+        let requests = std::slice::from_ref(&notification);
+        let posted = self.begin_entered(session, vec![id], requests, false, entered).await?;
         for call in posted.calls {
             // It belongs here by now.
             self.run_taken(call, notification.clone()).await;

@@ -189,3 +189,26 @@ async fn a_gateway_that_goes_leaves_when_it_is_done() {
     end(&elsewhere, "t3").await;
     assert_eq!(call(&elsewhere, 3, "t3").await["result"]["name"], "t3");
 }
+
+/// A notification that was taken from its client reaches the server, though the gateway that it came to goes.
+#[tokio::test]
+async fn a_gateway_that_goes_hands_on_what_it_has_taken() {
+    let Pair { server, here: _here, there, elsewhere, .. } = Pair::acquainted().await;
+    let busy = Session::open(&there).await;
+    let mut last = begin(&busy, 1, "last").await;
+    server.until("it", |log| sent(log).contains("last")).await;
+    let going = {
+        let there = std::sync::Arc::clone(&there.server().0);
+        tokio::spawn(async move { there.drain(Duration::from_secs(10)).await })
+    };
+    within("the drain to begin", async {
+        while !there.server().0.is_draining() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    settle(&server, &elsewhere, 1).await;
+    end(&busy, "last").await;
+    assert_eq!(last.message().await["result"]["name"], "last");
+    within("the end", going).await.unwrap();
+}
