@@ -160,9 +160,9 @@ impl Engine {
             tail.is_only_chance_of(ids.clone());
         }
         let running = |(i, id): (usize, RequestId)| {
-            let again = again.get(i).copied().unwrap_or_default();
-            let cancel = CancellationToken::new();
-            (CallNo(first.0 + i as u64), Running { id, stream, deadline, resumable, again, cancel })
+            let again = resumable && again.get(i).copied().unwrap_or_default();
+            let (given, cancel) = (false, CancellationToken::new());
+            (CallNo(first.0 + i as u64), Running { id, stream, deadline, resumable, given, again, cancel })
         };
         // Those of another node are its own affair.
         let calls: Vec<_> = ids.into_iter().enumerate().filter(|_| is_ours).map(running).collect();

@@ -78,6 +78,15 @@ impl CallHandle {
         self.engine.append(&self.session, Target::Call(self.no), class, payload, None)
     }
 
+    /// Says that it begins, before anything is done that must not be done twice. Another node may have given it to this one, and
+    /// does it if this one goes before that. After an error it must not begin.
+    pub async fn start(&self) -> Result<(), ErrorObject> {
+        if !self.running.given {
+            return Ok(());
+        }
+        self.engine.start_given(&self.session, self.no).await
+    }
+
     pub(crate) async fn finish(&self, payload: Bytes) {
         self.engine.finish(&self.session, self.no, payload).await;
     }
@@ -195,10 +204,13 @@ impl Engine {
             return;
         }
         if is_mail(&call.running.id, &request.method) {
-            let session = call.session();
-            // A notification has no answer to carry the error; a panic has been logged.
-            let _ = catch_panic(async { self.backend().notify(session, request).await }).await;
-            let payload = response(&call.running.id, &Ok(Bytes::from_static(b"{}")));
+            let started = call.start().await;
+            if started.is_ok() {
+                let session = call.session();
+                // A notification has no answer to carry the error; a panic has been logged.
+                let _ = catch_panic(async { self.backend().notify(session, request).await }).await;
+            }
+            let payload = response(&call.running.id, &started.map(|()| Bytes::from_static(b"{}")));
             self.finish(&call.session, call.no, payload).await;
             drop(counted);
         } else {

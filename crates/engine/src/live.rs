@@ -87,7 +87,9 @@ pub(crate) struct Running {
     pub(crate) deadline: Time,
     /// The client can come back for the answer: its stream began with an event to resume from.
     pub(crate) resumable: bool,
-    /// Another node may do it again if this one goes.
+    /// Another node has given it to this one.
+    pub(crate) given: bool,
+    /// If this node goes, another one may do it, and its client finds the answer there.
     pub(crate) again: bool,
     pub(crate) cancel: CancellationToken,
 }
@@ -424,6 +426,13 @@ impl LiveSession {
             }
         }
         new
+    }
+
+    /// A call has begun, and nobody may do it again.
+    pub(crate) fn started(&self, call: CallNo) {
+        if let Some(running) = self.work().calls.get_mut(&call) {
+            running.again = false;
+        }
     }
 
     pub(crate) fn running_calls(&self) -> Vec<CallNo> {

@@ -49,6 +49,9 @@ pub(crate) async fn call(
         link.mind_the_lease();
     }
     let turn = link.turns().next(call.cancelled()).await?;
+    if !link.shared.may_be_repeated(incoming) {
+        call.start().await?;
+    }
     let answer = match attempt_until_known(link, turn.lane, call, &request).await? {
         Answer::Result(result) => result,
         Answer::Error(error) => return Err(errors::of_server(&error)),

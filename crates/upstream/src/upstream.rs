@@ -77,7 +77,7 @@ impl Shared {
 
     /// Whether another process may do a call again if this one dies. What a client shows to prove who it is, is not kept: then
     /// nobody else could.
-    fn may_be_repeated(&self, request: &Incoming) -> bool {
+    pub(crate) fn may_be_repeated(&self, request: &Incoming) -> bool {
         let params = request.params.as_deref().and_then(|params| std::str::from_utf8(params).ok());
         !matches!(self.config.credential, Credential::Forwarded)
             && self.is_safe(&request.method, params) == Some(true)

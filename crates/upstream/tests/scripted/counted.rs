@@ -6,12 +6,22 @@ use std::time::Duration;
 
 use steadfast_upstream::Credential;
 
-use crate::support::server::{Request, Server};
+use crate::support::server::{Reply, Request, Server};
 use crate::support::{Backing, Host, Session, Stream, json, within};
 
 use super::nodes::sweep_until;
 use super::turns::{begin, end, patient, settle};
 use super::{call, calls, reason};
+
+/// A server that is read from in vain, until somebody does so once more.
+async fn read_twice() -> Server {
+    let reads = |log: &[Request]| log.iter().filter(|request| request.method() == "resources/read").count();
+    Server::with_sessions(move |request| {
+        let is_read = request.method() == "resources/read";
+        is_read.then(|| Reply::stream().until(move |log| reads(log) == 2).answer(request, &json!({"n": 2})))
+    })
+    .await
+}
 
 /// So many at a time on each of so many sessions of the server's.
 async fn gateway(server: &Server, (concurrency, spread): (usize, usize)) -> Host {
@@ -188,6 +198,48 @@ async fn a_gateway_that_goes_leaves_when_it_is_done() {
     within("the end", going).await.unwrap();
     end(&elsewhere, "t3").await;
     assert_eq!(call(&elsewhere, 3, "t3").await["result"]["name"], "t3");
+}
+
+/// Calls that wait for their turn have not begun, so nothing has happened.
+#[tokio::test]
+async fn calls_that_waited_at_a_gateway_that_is_gone_are_run_by_another() {
+    let Pair { server, mut here, there, elsewhere, .. } = Pair::start((1, 1)).await;
+    let mut first = begin(&elsewhere, 0, "t0").await;
+    server.until("it", |log| sent(log).len() == 1).await;
+    let mut streams = vec![begin(&elsewhere, 1, "t1").await, begin(&elsewhere, 2, "t2").await];
+    let wait = async {
+        while here.upstream().waiting() < 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    within("those that wait", wait).await;
+    here.crash().await;
+    let outcome = tokio::spawn(async move { first.message().await });
+    sweep_until(&there, "the heir", || outcome.is_finished() && sent(&server.log()).len() == 2).await;
+    assert_eq!(reason(&outcome.await.unwrap()), ("outcome_unknown".to_owned(), false));
+    for name in ["t1", "t2"] {
+        end(&elsewhere, name).await;
+    }
+    for stream in &mut streams {
+        let answer = stream.message().await;
+        assert!(answer["result"].is_object(), "{answer}");
+    }
+}
+
+/// Done twice it does no more than done once, so nobody has to be told that it was not done.
+#[tokio::test]
+async fn a_call_that_only_looks_is_left_to_another_gateway_by_one_that_cannot_wait() {
+    let server = read_twice().await;
+    let mut here = gateway(&server, (1, 1)).await;
+    let there = here.beside().await;
+    let elsewhere = Session::open(&here).await.via(&there);
+    let mut stream = elsewhere.request(0, "resources/read", json!({"uri": "test:1"})).stream().await;
+    let is_read = |log: &[Request]| log.iter().any(|request| request.method() == "resources/read");
+    server.until("it", is_read).await;
+    here.stop().await;
+    let answer = tokio::spawn(async move { stream.message().await });
+    sweep_until(&there, "the heir", || answer.is_finished()).await;
+    assert_eq!(answer.await.unwrap()["result"], json!({"n": 2}));
 }
 
 /// A notification that was taken from its client reaches the server, though the gateway that it came to goes.
