@@ -87,6 +87,17 @@ impl CallHandle {
         self.engine.start_given(&self.session, self.no).await
     }
 
+    /// Whether another node has given it to this one and may do it itself.
+    pub fn may_be_left(&self) -> bool {
+        self.session.may_be_left(self.no)
+    }
+
+    /// Leaves a call that may be left to whoever comes after this node. Its backend ends it with this error, which nobody gets.
+    pub fn leave(&self) -> ErrorObject {
+        self.session.left(self.no);
+        ErrorObject::internal("not_started", "The call is left to another node.", true)
+    }
+
     pub(crate) async fn finish(&self, payload: Bytes) {
         self.engine.finish(&self.session, self.no, payload).await;
     }
@@ -225,6 +236,10 @@ impl Engine {
             Some(answer) => answer.and_then(|answer| answer),
             None => Err(ErrorObject::internal("cancelled", "The call was cancelled.", true)),
         };
+        if call.running.given && !call.session.runs(call.no) {
+            // It is left to another node, or somebody has ended it.
+            return;
+        }
         let mut payload = response(&call.running.id, &answer);
         if planted("bare-id") {
             static BY_ID: Mutex<BTreeMap<RequestId, Bytes>> = Mutex::new(BTreeMap::new());

@@ -298,5 +298,12 @@ mod tests {
         session.finished(call);
         assert_eq!(take(held()), 0, "the store was asked before it ended");
         assert_eq!((take(Vec::new()), take(held())), (0, 1), "it is remembered for as long as it has to be");
+        assert!(session.may_be_left(call));
+        session.left(call);
+        assert_eq!(
+            (take(held()), session.runs(call)),
+            (0, false),
+            "what is left to others is not taken again"
+        );
     }
 }

@@ -12,6 +12,7 @@ use steadfast_engine::{
 };
 use steadfast_wire::planted;
 use steadfast_wire::rpc::ErrorObject;
+use tokio_util::sync::CancellationToken;
 
 use crate::attend::{self, Attendance, Moves};
 use crate::call::{self, is_safe_by};
@@ -63,8 +64,8 @@ pub(crate) struct Shared {
     healed: AtomicU64,
     /// Another has taken its place.
     retired: AtomicBool,
-    /// This process takes nothing more upon itself.
-    is_leaving: AtomicBool,
+    /// Cancelled when this process takes nothing more upon itself.
+    leaving: CancellationToken,
 }
 
 impl Shared {
@@ -103,7 +104,16 @@ impl Shared {
     }
 
     pub(crate) fn is_leaving(&self) -> bool {
-        self.is_leaving.load(Ordering::SeqCst)
+        self.leaving.is_cancelled()
+    }
+
+    /// Waits until this process goes and begins no more calls that others have given to it, but finishes what it has begun. Programs
+    /// end with it: what is there is run there.
+    pub(crate) async fn leaves_calls(&self) {
+        if self.servers.are_programs() {
+            std::future::pending::<()>().await;
+        }
+        self.leaving.cancelled().await;
     }
 
     pub(crate) fn count_healed(&self) {
@@ -155,7 +165,7 @@ impl Upstream {
             moves: Moves::default(),
             healed: AtomicU64::new(0),
             retired: AtomicBool::new(false),
-            is_leaving: AtomicBool::new(false),
+            leaving: CancellationToken::new(),
         };
         Ok(Self { shared: Arc::new(shared), links: Arc::default(), attendance: Attendance::default() })
     }
@@ -372,7 +382,7 @@ impl Backend for Upstream {
     /// Sessions whose calls are all run here go on elsewhere with their next call. What comes from other servers is heard until the
     /// end.
     fn leaving(&self) -> BoxFuture<()> {
-        self.shared.is_leaving.store(true, Ordering::SeqCst);
+        self.shared.leaving.cancel();
         if !self.shared.has_one_runner() {
             return Box::pin(async {});
         }

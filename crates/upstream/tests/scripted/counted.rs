@@ -242,6 +242,42 @@ async fn a_call_that_only_looks_is_left_to_another_gateway_by_one_that_cannot_wa
     assert_eq!(answer.await.unwrap()["result"], json!({"n": 2}));
 }
 
+/// There is always another call before the last one ends. It goes all the same, and no call is lost.
+#[tokio::test]
+async fn a_gateway_that_goes_does_not_wait_for_calls_that_it_has_not_begun() {
+    let Pair { server, here, there, elsewhere, .. } = Pair::start((1, 1)).await;
+    let mut streams = vec![begin(&elsewhere, 0, "t0").await];
+    server.until("it", |log| sent(log).len() == 1).await;
+    let going = {
+        let here = std::sync::Arc::clone(&here.server().0);
+        tokio::spawn(async move { here.drain(Duration::from_secs(10)).await })
+    };
+    within("the drain to begin", async {
+        while !here.server().0.is_draining() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let began = std::time::Instant::now();
+    while !going.is_finished() {
+        assert!(began.elapsed() < Duration::from_secs(8), "it does not go");
+        let next = streams.len();
+        streams.push(begin(&elsewhere, next as u64, &format!("t{next}")).await);
+        settle(&server, &elsewhere, next).await;
+        end(&elsewhere, &format!("t{}", next - 1)).await;
+        settle(&server, &elsewhere, next + 1000).await;
+    }
+    end(&elsewhere, &format!("t{}", streams.len() - 1)).await;
+    let answers = tokio::spawn(async move {
+        for mut stream in streams {
+            let answer = stream.message().await;
+            assert!(answer["result"].is_object(), "{answer}");
+        }
+    });
+    sweep_until(&there, "all answers", || answers.is_finished()).await;
+    answers.await.unwrap();
+}
+
 /// A notification that was taken from its client reaches the server, though the gateway that it came to goes.
 #[tokio::test]
 async fn a_gateway_that_goes_hands_on_what_it_has_taken() {
