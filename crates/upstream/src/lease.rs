@@ -132,6 +132,11 @@ impl Lease {
     }
 }
 
+/// What nothing is begun under: no entry ever has this version.
+pub(crate) fn of_nobody() -> Fence {
+    Fence { key: KEY.into(), version: 0 }
+}
+
 fn holder(value: &Value) -> Option<NodeId> {
     std::str::from_utf8(&value.bytes).ok()?.parse().ok().map(NodeId)
 }

@@ -20,7 +20,7 @@ use crate::config::{Config, Credential, Server, Stdio};
 use crate::converge::Whom;
 use crate::errors::of_opening;
 use crate::farewell::{self, Farewells};
-use crate::lease::Held;
+use crate::lease::{self, Held};
 use crate::link::{Lane, Link};
 use crate::links::{Links, Removed};
 use crate::replicas::{ReplicaStatus, Replicas, Ways};
@@ -331,8 +331,11 @@ impl Backend for Upstream {
                 Route { again, ..Route::default() }
             }));
         }
+        let are_programs = self.shared.servers.are_programs();
         let route = move |held: Held| match held {
             Held::Theirs(node, _) => Route { at: Some(node), again, fence: held.fence() },
+            // It would be sent beside what whoever has the lease sends. So it is asked again, and refused if nobody knows.
+            Held::Unknown if !are_programs => Route { at: None, again, fence: Some(lease::of_nobody()) },
             Held::Ours(_) | Held::Unknown => Route { at: None, again, fence: held.fence() },
         };
         let link = self.link(session, None);

@@ -2,8 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use steadfast_engine::Rules;
+use steadfast_session::Command;
+use steadfast_store::Store;
+use steadfast_store::testing::{Fault, FaultyStore, Operation};
 use steadfast_upstream::Credential;
 
 use crate::support::server::{Reply, Request, Server};
@@ -146,6 +151,35 @@ async fn a_call_that_was_begun_is_not_run_again() {
     assert_eq!(calls(&server, "pay"), 1);
 }
 
+/// The store does not say who counts, and takes calls all the same.
+#[tokio::test]
+async fn a_call_is_refused_while_nobody_knows_who_counts() {
+    let server = patient().await;
+    let place = Backing::shared().place();
+    let [one, two] = place.open_twice(Rules::default());
+    let faulty = Arc::new(FaultyStore::over(two));
+    let faults = faulty.faults.clone();
+    let stores: Mutex<Vec<Arc<dyn Store>>> = Mutex::new(vec![faulty, one]);
+    let here = Host::before(Backing::shared(), [server.url()], move |builder| {
+        let store = stores.lock().unwrap().pop().unwrap();
+        builder.custom_store(store).upstream(|config| config.calls.concurrency = Some(NonZeroUsize::MIN))
+    })
+    .await;
+    let there = here.beside().await;
+    let session = Session::open(&here).await;
+    let mut running = begin(&session, 0, "t0").await;
+    server.until("it", |log| sent(log).len() == 1).await;
+    faults.script(|operation| match operation {
+        Operation::Apply(_, Command::GetState(get)) if &*get.key == "~lease" => Some(Fault::Lost),
+        _ => None,
+    });
+    let reply = session.via(&there).tool(1, "t1", json!({})).send().await;
+    assert_eq!(reply.status, 503);
+    end(&session, "t0").await;
+    assert_eq!(running.message().await["result"]["name"], "t0");
+    assert_eq!(sent(&server.log()), ["t0"].map(str::to_owned).into());
+}
+
 /// What a client shows stays where it was shown, so its calls do.
 #[tokio::test]
 async fn calls_with_a_credential_of_the_clients_own_are_not_handed_on() {
@@ -176,7 +210,7 @@ async fn a_gateway_that_goes_leaves_when_it_is_done() {
     let mut last = begin(&session, 0, "t0").await;
     server.until("it", |log| sent(log).len() == 1).await;
     let going = {
-        let here = std::sync::Arc::clone(&here.server().0);
+        let here = Arc::clone(&here.server().0);
         tokio::spawn(async move { here.drain(Duration::from_secs(30)).await })
     };
     // A session without calls goes at once.
@@ -249,7 +283,7 @@ async fn a_gateway_that_goes_does_not_wait_for_calls_that_it_has_not_begun() {
     let mut streams = vec![begin(&elsewhere, 0, "t0").await];
     server.until("it", |log| sent(log).len() == 1).await;
     let going = {
-        let here = std::sync::Arc::clone(&here.server().0);
+        let here = Arc::clone(&here.server().0);
         tokio::spawn(async move { here.drain(Duration::from_secs(10)).await })
     };
     within("the drain to begin", async {
@@ -286,7 +320,7 @@ async fn a_gateway_that_goes_hands_on_what_it_has_taken() {
     let mut last = begin(&busy, 1, "last").await;
     server.until("it", |log| sent(log).contains("last")).await;
     let going = {
-        let there = std::sync::Arc::clone(&there.server().0);
+        let there = Arc::clone(&there.server().0);
         tokio::spawn(async move { there.drain(Duration::from_secs(10)).await })
     };
     within("the drain to begin", async {
