@@ -314,7 +314,9 @@ mod tests {
     fn a_loss_counts_for_the_version_that_was_lost() {
         let lease = Lease::default();
         let heard = Mutex::new(Vec::new());
-        let set = |held| drop(lease.set(held, |is_ours| heard.lock().unwrap().push(is_ours)));
+        let set = |held| {
+            lease.set(held, |is_ours| heard.lock().unwrap().push(is_ours));
+        };
         let lose = |version| lease.lose(version, || heard.lock().unwrap().push(false));
         set(Held::Ours(1));
         assert!(lose(1) && !lose(1), "it is lost once");
