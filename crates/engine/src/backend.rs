@@ -129,7 +129,8 @@ pub trait Backend: Send + Sync + 'static {
     /// This node is going: it takes no more requests, but for calls that others have given to it, and finishes what it has.
     fn leaving(&self) -> BoxFuture<()>;
 
-    /// Answers a call with the JSON text of its result.
+    /// Answers a call with the JSON text of its result. If another node may have given it to this one, that is because of a
+    /// [`Route`] of this backend's: then it says when it begins ([`CallHandle::start`]).
     fn call(&self, call: CallHandle, request: Incoming) -> BoxFuture<Result<Bytes, ErrorObject>>;
 
     /// Answers a request of a stateless revision. Cancelled, it should end soon; a subscription then ends with its result.

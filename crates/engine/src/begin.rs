@@ -9,6 +9,7 @@ use steadfast_store::{StoreError, StoreExt};
 use steadfast_wire::RequestId;
 use tokio_util::sync::CancellationToken;
 
+use crate::admission::Counted;
 use crate::backend::{Incoming, Route, Routing};
 use crate::calls::{BegunCall, CallHandle, catch_panic};
 use crate::engine::{Engine, Posted};
@@ -43,6 +44,18 @@ impl Engine {
         answer_only: bool,
     ) -> Result<Posted, Refusal> {
         let entered = self.admission.enter()?;
+        self.begin_entered(session, ids, requests, answer_only, entered).await
+    }
+
+    /// The same for whoever has been let in.
+    pub(crate) async fn begin_entered(
+        &self,
+        session: &Arc<LiveSession>,
+        ids: Vec<RequestId>,
+        requests: &[Incoming],
+        answer_only: bool,
+        entered: Counted,
+    ) -> Result<Posted, Refusal> {
         if !self.shares_its_store() {
             return self.begin_as(session, ids, Plan::default(), answer_only, entered).await;
         }
@@ -147,9 +160,9 @@ impl Engine {
             tail.is_only_chance_of(ids.clone());
         }
         let running = |(i, id): (usize, RequestId)| {
-            let again = again.get(i).copied().unwrap_or_default();
-            let cancel = CancellationToken::new();
-            (CallNo(first.0 + i as u64), Running { id, stream, deadline, resumable, again, cancel })
+            let again = resumable && again.get(i).copied().unwrap_or_default();
+            let (given, cancel) = (false, CancellationToken::new());
+            (CallNo(first.0 + i as u64), Running { id, stream, deadline, resumable, given, again, cancel })
         };
         // Those of another node are its own affair.
         let calls: Vec<_> = ids.into_iter().enumerate().filter(|_| is_ours).map(running).collect();

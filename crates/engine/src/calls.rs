@@ -78,6 +78,26 @@ impl CallHandle {
         self.engine.append(&self.session, Target::Call(self.no), class, payload, None)
     }
 
+    /// Says that it begins, before anything is done that must not be done twice. Another node may have given it to this one, and
+    /// does it if this one goes before that. After an error it must not begin.
+    pub async fn start(&self) -> Result<(), ErrorObject> {
+        if !self.running.given {
+            return Ok(());
+        }
+        self.engine.start_given(&self.session, self.no).await
+    }
+
+    /// Whether another node has given it to this one and may do it itself.
+    pub fn may_be_left(&self) -> bool {
+        self.session.may_be_left(self.no)
+    }
+
+    /// Leaves a call that may be left to whoever comes after this node. Its backend ends it with this error, which nobody gets.
+    pub fn leave(&self) -> ErrorObject {
+        self.session.left(self.no);
+        ErrorObject::internal("not_started", "The call is left to another node.", true)
+    }
+
     pub(crate) async fn finish(&self, payload: Bytes) {
         self.engine.finish(&self.session, self.no, payload).await;
     }
@@ -195,10 +215,13 @@ impl Engine {
             return;
         }
         if is_mail(&call.running.id, &request.method) {
-            let session = call.session();
-            // A notification has no answer to carry the error; a panic has been logged.
-            let _ = catch_panic(async { self.backend().notify(session, request).await }).await;
-            let payload = response(&call.running.id, &Ok(Bytes::from_static(b"{}")));
+            let started = call.start().await;
+            if started.is_ok() {
+                let session = call.session();
+                // A notification has no answer to carry the error; a panic has been logged.
+                let _ = catch_panic(async { self.backend().notify(session, request).await }).await;
+            }
+            let payload = response(&call.running.id, &started.map(|()| Bytes::from_static(b"{}")));
             self.finish(&call.session, call.no, payload).await;
             drop(counted);
         } else {
@@ -213,6 +236,10 @@ impl Engine {
             Some(answer) => answer.and_then(|answer| answer),
             None => Err(ErrorObject::internal("cancelled", "The call was cancelled.", true)),
         };
+        if call.running.given && !call.session.runs(call.no) {
+            // It is left to another node, or somebody has ended it.
+            return;
+        }
         let mut payload = response(&call.running.id, &answer);
         if planted("bare-id") {
             static BY_ID: Mutex<BTreeMap<RequestId, Bytes>> = Mutex::new(BTreeMap::new());

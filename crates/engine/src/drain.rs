@@ -41,10 +41,8 @@ impl Engine {
         // to the calls.
         let mut failing = JoinSet::new();
         for session in self.live.all() {
-            // Those that another node may do again, and whose client can come back there, are left to it.
-            for (no, call) in
-                session.running().into_iter().filter(|(_, call)| !(call.again && call.resumable))
-            {
+            // Those that another node may do again, and whose client finds the answer there, are left to it.
+            for (no, call) in session.running().into_iter().filter(|(_, call)| !call.again) {
                 let (engine, session, error) = (self.arc(), Arc::clone(&session), error.clone());
                 failing.spawn(async move { engine.fail(&session, no, &call, &error).await });
             }

@@ -9,13 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use steadfast_session::command::{Start, Started};
-use steadfast_session::{Errand, SessionId};
+use steadfast_session::{CallNo, Errand, SessionId};
 use steadfast_store::StoreExt;
 use steadfast_wire::RequestId;
 use steadfast_wire::members::Members;
 use steadfast_wire::rpc::{ErrorObject, json_string};
 use tokio_util::sync::CancellationToken;
 
+use crate::admission::Count;
 use crate::backend::Incoming;
 use crate::calls::{BegunCall, CallHandle, catch_panic};
 use crate::engine::Engine;
@@ -137,7 +138,8 @@ impl Engine {
             stream: errand.stream,
             deadline,
             resumable: primes && !errand.answer_only,
-            again: false,
+            given: true,
+            again: errand.again,
             cancel: CancellationToken::new(),
         });
         for (errand, running) in new {
@@ -153,29 +155,37 @@ impl Engine {
         }
     }
 
-    /// Runs a call, unless somebody has taken it away meanwhile. Before it has said that it does, this node may go, and another one
-    /// does it.
+    /// Has the backend run a call, which says when it begins ([`CallHandle::start`]).
     async fn start_taken(&self, call: BegunCall, request: Incoming) {
-        let Some((session, no)) = call.place() else { return };
+        let Some((session, _)) = call.place() else { return };
         let handle = self.handle(&session);
-        // If the backend panics, its call will show what is the matter.
-        let route = catch_panic(self.route(&handle, &request)).await.unwrap_or_default();
-        if !route.again {
-            let start = || self.store().run(session.id(), Start { call: no, node: self.node() }, self.now());
-            match self.patiently(start).await {
-                Ok(Started::Started) => {}
-                Ok(Started::Gone | Started::NoSession) => {
-                    // Whoever did that has seen to its client.
-                    drop(call.take());
-                    return session.stopped(&[no]);
-                }
-                Err(error) => {
-                    tracing::warn!(session = %session.id().short(), %error, "a call of another node cannot be begun");
-                    return self.refuse_taken(call).await;
-                }
+        // The backend takes upon itself what it needs. If it panics, its call will show what is the matter.
+        let _ = catch_panic(self.route(&handle, &request)).await;
+        self.run_taken(call, request).await;
+    }
+
+    /// Says that a call of another node begins here, unless somebody has taken it away meanwhile.
+    pub(crate) async fn start_given(
+        &self,
+        session: &Arc<LiveSession>,
+        no: CallNo,
+    ) -> Result<(), ErrorObject> {
+        let start = || self.store().run(session.id(), Start { call: no, node: self.node() }, self.now());
+        match self.patiently(start).await {
+            Ok(Started::Started) => {
+                session.started(no);
+                Ok(())
+            }
+            Ok(Started::Gone | Started::NoSession) => {
+                // Whoever did that has seen to its client.
+                session.stopped(&[no]);
+                Err(ErrorObject::internal("cancelled", "The call is not this node's any more.", true))
+            }
+            Err(error) => {
+                tracing::warn!(session = %session.id().short(), %error, "a call of another node cannot be begun");
+                Err(not_handed_over())
             }
         }
-        self.run_taken(call, request).await;
     }
 
     pub(crate) async fn belongs_elsewhere(&self, session: &SessionHandle, request: &Incoming) -> bool {
@@ -190,7 +200,10 @@ impl Engine {
         notification: Incoming,
     ) -> Result<(), Refusal> {
         let id = RequestId::text(format!("{MAIL}{}", self.entropy().node_id()));
-        let posted = self.begin(session, vec![id], std::slice::from_ref(&notification), false).await?;
+        // It was taken from its client, whoever drains meanwhile.
+        let entered = Count::one_more(&self.admission.entering);
+        let requests = std::slice::from_ref(&notification);
+        let posted = self.begin_entered(session, vec![id], requests, false, entered).await?;
         for call in posted.calls {
             // It belongs here by now.
             self.run_taken(call, notification.clone()).await;
@@ -202,15 +215,18 @@ impl Engine {
     /// Another version of this program wrote it, or nobody did.
     async fn refuse_taken(&self, call: BegunCall) {
         let Some((call, counted)) = call.take() else { return };
-        let error = ErrorObject::internal("not_started", "The call could not be handed over.", true);
-        call.finish(error.to_message(Some(call.id())).into()).await;
+        call.finish(not_handed_over().to_message(Some(call.id())).into()).await;
         drop(counted);
     }
 }
 
+fn not_handed_over() -> ErrorObject {
+    ErrorObject::internal("not_started", "The call could not be handed over.", true)
+}
+
 #[cfg(test)]
 mod tests {
-    use steadfast_session::{CallNo, Facts, StreamNo, Time};
+    use steadfast_session::{Facts, StreamNo, Time};
 
     use super::*;
 
@@ -256,15 +272,24 @@ mod tests {
         };
         let session = LiveSession::new(Arc::new(facts));
         let (call, id, stream) = (CallNo(3), RequestId::Number(1), StreamNo(1));
-        let held =
-            || vec![Errand { call, id: id.clone(), stream, answer_only: false, request: Bytes::new() }];
+        let held = || {
+            vec![Errand {
+                call,
+                id: id.clone(),
+                stream,
+                answer_only: false,
+                request: Bytes::new(),
+                again: true,
+            }]
+        };
         let take = |held| {
             let running = |errand: &Errand| Running {
                 id: errand.id.clone(),
                 stream: errand.stream,
                 deadline: Time(9),
                 resumable: true,
-                again: false,
+                given: true,
+                again: errand.again,
                 cancel: CancellationToken::new(),
             };
             session.take_errands(held, running).len()
@@ -273,5 +298,12 @@ mod tests {
         session.finished(call);
         assert_eq!(take(held()), 0, "the store was asked before it ended");
         assert_eq!((take(Vec::new()), take(held())), (0, 1), "it is remembered for as long as it has to be");
+        assert!(session.may_be_left(call));
+        session.left(call);
+        assert_eq!(
+            (take(held()), session.runs(call)),
+            (0, false),
+            "what is left to others is not taken again"
+        );
     }
 }

@@ -87,7 +87,9 @@ pub(crate) struct Running {
     pub(crate) deadline: Time,
     /// The client can come back for the answer: its stream began with an event to resume from.
     pub(crate) resumable: bool,
-    /// Another node may do it again if this one goes.
+    /// Another node has given it to this one.
+    pub(crate) given: bool,
+    /// If this node goes, another one may do it, and its client finds the answer there.
     pub(crate) again: bool,
     pub(crate) cancel: CancellationToken,
 }
@@ -424,6 +426,27 @@ impl LiveSession {
             }
         }
         new
+    }
+
+    /// Whether a call that another node has given to this one may be left to others still.
+    pub(crate) fn may_be_left(&self, call: CallNo) -> bool {
+        self.work().calls.get(&call).is_some_and(|call| call.given && call.again)
+    }
+
+    /// A call has begun, and nobody may do it again.
+    pub(crate) fn started(&self, call: CallNo) {
+        if let Some(running) = self.work().calls.get_mut(&call) {
+            running.again = false;
+        }
+    }
+
+    /// This node does not run a call that it was given. For as long as the store holds it, it is not taken again.
+    pub(crate) fn left(&self, call: CallNo) {
+        self.work().calls.remove(&call);
+    }
+
+    pub(crate) fn runs(&self, call: CallNo) -> bool {
+        self.work().calls.contains_key(&call)
     }
 
     pub(crate) fn running_calls(&self) -> Vec<CallNo> {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use steadfast_session::Limit;
 
+use crate::admission::{Count, Counted};
 use crate::backend::Incoming;
 use crate::calls::catch_panic;
 use crate::engine::Engine;
@@ -25,6 +26,8 @@ struct Waiting {
     notification: Incoming,
     /// Given back when it is done with.
     _place: Place,
+    /// Its client was told that it is taken: a node that goes waits for it as for a call.
+    _counted: Counted,
 }
 
 /// A place among the notifications of all sessions.
@@ -48,7 +51,8 @@ impl Engine {
         if notes.waiting.len() >= self.options().notifications {
             return Err(Refusal::OverLimit(Limit::Notifications));
         }
-        notes.waiting.push_back(Waiting { notification, _place: place });
+        let counted = Count::one_more(&self.admission.calls);
+        notes.waiting.push_back(Waiting { notification, _place: place, _counted: counted });
         let is_served = std::mem::replace(&mut notes.is_served, true);
         drop(notes);
         if !is_served {
@@ -78,7 +82,7 @@ impl Engine {
                 }
                 next
             };
-            let Some(Waiting { notification, _place }) = next else { return };
+            let Some(Waiting { notification, _place, _counted }) = next else { return };
             self.serve_notification(session, notification).await;
         }
     }

@@ -14,6 +14,9 @@ use crate::tables::{Call, Mailed, Request};
 /// Calls that were taken from nodes and are remembered as such.
 const MAX_TAKEN: usize = 64;
 
+/// No node counts that far.
+const NAMELESS: u64 = i64::MAX as u64;
+
 const GONE: &str =
     "The server process that ran this call is gone. Whether the call took effect is not known.";
 
@@ -59,6 +62,10 @@ impl Session {
         for no in &old {
             let Some(mut call) = self.remove_call(*no, rules, changes) else { continue };
             changes.stopped.push((*no, node));
+            if call.from != node {
+                // Its name was given by the node that it came to, which is remembered with it. Of the one that is gone it would name another.
+                call.attempt = NAMELESS;
+            }
             (call.from, call.owner) = (node, heir);
             if let Some(request) = &mut call.request {
                 request.again = false;

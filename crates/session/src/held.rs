@@ -5,7 +5,7 @@ use steadfast_wire::RequestId;
 
 use crate::ids::{AskNo, CallNo, ConnNo, NodeId, StreamNo};
 use crate::session::Session;
-use crate::tables::Call;
+use crate::tables::{Call, Request};
 
 /// What a node holds of a session, in the order of the numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,13 +32,15 @@ pub struct Errand {
     pub answer_only: bool,
     /// The text of what it asks for.
     pub request: Bytes,
+    /// If the node goes, another one may do it.
+    pub again: bool,
 }
 
 impl Errand {
     fn of(no: CallNo, call: &Call) -> Option<Self> {
-        let request = call.request.as_ref().filter(|_| call.is_errand())?.text.clone();
+        let Request { text, again } = call.request.as_deref().filter(|_| call.is_errand())?.clone();
         let Call { stream, answer_only, .. } = *call;
-        Some(Self { call: no, id: call.id.clone(), stream, answer_only, request })
+        Some(Self { call: no, id: call.id.clone(), stream, answer_only, request: text, again })
     }
 }
 

@@ -58,8 +58,8 @@ pub struct Call {
     pub owner: NodeId,
     /// The node that gave it to its owner: the one that it came to, most often the owner itself, or one that is gone.
     pub from: NodeId,
-    /// The name of the command that began it, given by the node that it came to, so that that one can ask again after an
-    /// unknown outcome.
+    /// The name that `from` gave the command that began it, so that it can ask again after an unknown outcome. If `from` is gone
+    /// and did not name it, it has none.
     pub attempt: u64,
     /// Its messages go to a standalone stream because its own connection gets nothing but the answer.
     pub answer_only: bool,

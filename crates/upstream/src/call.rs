@@ -48,7 +48,15 @@ pub(crate) async fn call(
     if !link.shared.is_retired() {
         link.mind_the_lease();
     }
-    let turn = link.turns().next(call.cancelled()).await?;
+    let turn = tokio::select! {
+        biased;
+        // Whoever counts next has it among what this node leaves behind.
+        () = link.shared.leaves_calls(), if call.may_be_left() => return Err(call.leave()),
+        turn = link.turns().next(call.cancelled()) => turn?,
+    };
+    if !link.shared.may_be_repeated(incoming) {
+        call.start().await?;
+    }
     let answer = match attempt_until_known(link, turn.lane, call, &request).await? {
         Answer::Result(result) => result,
         Answer::Error(error) => return Err(errors::of_server(&error)),

@@ -62,7 +62,7 @@ impl Link {
     pub(crate) fn give_way(&self, lane: usize, place: &str, seats: &Seats, version: u64) -> Succession {
         match self.successor(seats, lane, None) {
             Some((found, open)) if found.name == place => {
-                self.stop_listening();
+                self.stop_listening(version);
                 Succession::Adopt(open)
             }
             _ => {
@@ -91,7 +91,7 @@ impl Link {
                 let (session, to) = (self.short(), &place.name);
                 tracing::info!(session, to, "a session was moved by another process");
                 self.shared.tools.forget();
-                self.stop_listening();
+                self.stop_listening(version);
             }
             match self.resume(no, place, open) {
                 Ok(seat) => drop(self.sit(no, seat)),
@@ -119,11 +119,14 @@ impl Link {
     }
 
     /// Whoever opens a session at the server takes the lease and hears what comes in it: this process does not any more. If
-    /// nobody has taken it, it is ours again as soon as somebody looks.
-    fn stop_listening(&self) {
+    /// nobody has taken it, it is ours again as soon as somebody looks. A lease that is newer than what was written down then, was
+    /// taken from whoever wrote it. All entries of a session count their versions together.
+    fn stop_listening(&self, written: u64) {
         let shared = self.session().filter(|session| session.engine().shares_its_store());
         let Some(session) = shared.filter(|_| !self.shared.servers.are_programs()) else { return };
-        if let Held::Ours(version) = self.lease.held() {
+        if let Held::Ours(version) = self.lease.held()
+            && version < written
+        {
             self.lease.lose(version, || {
                 self.expect_errands(&session, false);
                 self.lanes.iter().filter_map(Lane::seat).for_each(|seat| seat.client.release_standalone());

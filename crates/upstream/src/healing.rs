@@ -253,6 +253,11 @@ impl Link {
         }
     }
 
+    /// The same for all of them.
+    pub(crate) fn listen_everywhere(&self) {
+        self.lanes.iter().for_each(|lane| self.listen(lane));
+    }
+
     /// Whether another process has moved a lane away from a seat that is lost. Then it sits there.
     async fn was_moved(&self, lane: usize, lost: Option<&Seated>) -> bool {
         let Some(session) = self.session() else { return false };

@@ -50,9 +50,13 @@ pub(crate) enum Held {
 impl Held {
     /// What a command is sent under that counts on it.
     pub(crate) fn fence(self) -> Option<Fence> {
+        self.version().map(|version| Fence { key: KEY.into(), version })
+    }
+
+    fn version(self) -> Option<u64> {
         match self {
             Self::Unknown => None,
-            Self::Ours(version) | Self::Theirs(_, version) => Some(Fence { key: KEY.into(), version }),
+            Self::Ours(version) | Self::Theirs(_, version) => Some(version),
         }
     }
 }
@@ -101,20 +105,36 @@ impl Lease {
         was_ours
     }
 
-    /// `differs` hears whether it is ours now, if it was not before or was.
-    fn set(&self, held: Held, differs: impl FnOnce(bool)) {
+    /// Somebody has found out who holds it. What is newer stays: looks may end in another order than they began in. Whoever could
+    /// not find out does not know better, either. `differs` hears whether it is ours now, if it was not before or was. Gives what
+    /// is known.
+    fn set(&self, held: Held, differs: impl FnOnce(bool)) -> Held {
         let mut state = self.state();
         state.looked = Some(Instant::now());
-        let was_ours = matches!(std::mem::replace(&mut state.held, held), Held::Ours(_));
+        let was_ours = matches!(state.held, Held::Ours(_));
+        let is_outdated = match held {
+            Held::Unknown => was_ours,
+            _ => held.version() < state.held.version(),
+        };
+        if is_outdated {
+            return state.held;
+        }
+        state.held = held;
         let is_ours = matches!(held, Held::Ours(_));
         if was_ours != is_ours {
             differs(is_ours);
         }
+        held
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What nothing is begun under: no entry ever has this version.
+pub(crate) fn of_nobody() -> Fence {
+    Fence { key: KEY.into(), version: 0 }
 }
 
 fn holder(value: &Value) -> Option<NodeId> {
@@ -154,8 +174,7 @@ impl Link {
             tracing::debug!(session = self.short(), %error, "nobody knows who has the server's session in hand");
             Held::Unknown
         });
-        self.hold(session, held);
-        held
+        self.lease.set(held, |is_ours| self.expect_errands(session, is_ours))
     }
 
     async fn claim_from(
@@ -209,10 +228,6 @@ impl Link {
         });
     }
 
-    fn hold(&self, session: &SessionHandle, held: Held) {
-        self.lease.set(held, |is_ours| self.expect_errands(session, is_ours));
-    }
-
     /// Calls that come to other nodes may have to be run where the lease is.
     pub(crate) fn expect_errands(&self, session: &SessionHandle, is_ours: bool) {
         if self.shared.has_one_runner() {
@@ -229,7 +244,7 @@ impl Link {
         }
         // Whoever has given a call to this node before that has done so for certain, and the next one does not.
         match write(&session, Some(version), None).await {
-            Ok(_) | Err(StateError::Conflict { .. }) => self.lease.set(Held::Unknown, |_| {}),
+            Ok(_) | Err(StateError::Conflict { .. }) => drop(self.lease.lose(version, || {})),
             Err(error) => {
                 tracing::warn!(session = self.short(), %error, "a lease could not be given up");
             }
@@ -299,7 +314,9 @@ mod tests {
     fn a_loss_counts_for_the_version_that_was_lost() {
         let lease = Lease::default();
         let heard = Mutex::new(Vec::new());
-        let set = |held| lease.set(held, |is_ours| heard.lock().unwrap().push(is_ours));
+        let set = |held| {
+            lease.set(held, |is_ours| heard.lock().unwrap().push(is_ours));
+        };
         let lose = |version| lease.lose(version, || heard.lock().unwrap().push(false));
         set(Held::Ours(1));
         assert!(lose(1) && !lose(1), "it is lost once");
@@ -311,5 +328,28 @@ mod tests {
         set(Held::Theirs(NodeId(7), 5));
         assert!(!lose(4) && lease.held() == Held::Theirs(NodeId(7), 5));
         assert!(!lose(5) && lease.held() == Held::Unknown, "theirs has another version by now");
+    }
+
+    /// Two look at the same time, and whoever saw the older one says so last.
+    #[test]
+    fn what_is_known_is_replaced_by_what_is_newer() {
+        let (ours, theirs) = (Held::Ours, |version| Held::Theirs(NodeId(7), version));
+        for (before, said, after) in [
+            (ours(2), theirs(1), ours(2)),
+            (ours(2), Held::Unknown, ours(2)),
+            (ours(2), theirs(3), theirs(3)),
+            (theirs(2), ours(1), theirs(2)),
+            (theirs(2), ours(3), ours(3)),
+            (theirs(2), Held::Unknown, Held::Unknown),
+            (Held::Unknown, theirs(1), theirs(1)),
+        ] {
+            let (lease, mut heard) = (Lease::default(), None);
+            lease.set(before, |_| {});
+            let known = lease.set(said, |is_ours| heard = Some(is_ours));
+            assert_eq!((known, lease.held()), (after, after), "{before:?}, then {said:?}");
+            let is_ours = |held| matches!(held, Held::Ours(_));
+            let differs = is_ours(before) != is_ours(after);
+            assert_eq!(heard, differs.then_some(is_ours(after)), "{before:?}, then {said:?}");
+        }
     }
 }

@@ -12,6 +12,7 @@ use steadfast_engine::{
 };
 use steadfast_wire::planted;
 use steadfast_wire::rpc::ErrorObject;
+use tokio_util::sync::CancellationToken;
 
 use crate::attend::{self, Attendance, Moves};
 use crate::call::{self, is_safe_by};
@@ -19,7 +20,7 @@ use crate::config::{Config, Credential, Server, Stdio};
 use crate::converge::Whom;
 use crate::errors::of_opening;
 use crate::farewell::{self, Farewells};
-use crate::lease::Held;
+use crate::lease::{self, Held};
 use crate::link::{Lane, Link};
 use crate::links::{Links, Removed};
 use crate::replicas::{ReplicaStatus, Replicas, Ways};
@@ -63,8 +64,8 @@ pub(crate) struct Shared {
     healed: AtomicU64,
     /// Another has taken its place.
     retired: AtomicBool,
-    /// This process takes nothing more upon itself.
-    is_leaving: AtomicBool,
+    /// Cancelled when this process takes nothing more upon itself.
+    leaving: CancellationToken,
 }
 
 impl Shared {
@@ -77,7 +78,7 @@ impl Shared {
 
     /// Whether another process may do a call again if this one dies. What a client shows to prove who it is, is not kept: then
     /// nobody else could.
-    fn may_be_repeated(&self, request: &Incoming) -> bool {
+    pub(crate) fn may_be_repeated(&self, request: &Incoming) -> bool {
         let params = request.params.as_deref().and_then(|params| std::str::from_utf8(params).ok());
         !matches!(self.config.credential, Credential::Forwarded)
             && self.is_safe(&request.method, params) == Some(true)
@@ -103,7 +104,16 @@ impl Shared {
     }
 
     pub(crate) fn is_leaving(&self) -> bool {
-        self.is_leaving.load(Ordering::SeqCst)
+        self.leaving.is_cancelled()
+    }
+
+    /// Waits until this process goes and begins no more calls that others have given to it, but finishes what it has begun. Programs
+    /// end with it: what is there is run there.
+    pub(crate) async fn leaves_calls(&self) {
+        if self.servers.are_programs() {
+            std::future::pending::<()>().await;
+        }
+        self.leaving.cancelled().await;
     }
 
     pub(crate) fn count_healed(&self) {
@@ -155,7 +165,7 @@ impl Upstream {
             moves: Moves::default(),
             healed: AtomicU64::new(0),
             retired: AtomicBool::new(false),
-            is_leaving: AtomicBool::new(false),
+            leaving: CancellationToken::new(),
         };
         Ok(Self { shared: Arc::new(shared), links: Arc::default(), attendance: Attendance::default() })
     }
@@ -321,8 +331,11 @@ impl Backend for Upstream {
                 Route { again, ..Route::default() }
             }));
         }
+        let are_programs = self.shared.servers.are_programs();
         let route = move |held: Held| match held {
             Held::Theirs(node, _) => Route { at: Some(node), again, fence: held.fence() },
+            // It would be sent beside what whoever has the lease sends. So it is asked again, and refused if nobody knows.
+            Held::Unknown if !are_programs => Route { at: None, again, fence: Some(lease::of_nobody()) },
             Held::Ours(_) | Held::Unknown => Route { at: None, again, fence: held.fence() },
         };
         let link = self.link(session, None);
@@ -335,6 +348,7 @@ impl Backend for Upstream {
             if matches!(held, Held::Ours(_)) && !link.shared.servers.are_programs() {
                 // Whoever had it before may have moved the session.
                 link.follow_what_is_written(&session, Whom::Seated).await;
+                link.listen_everywhere();
             }
             route(held)
         }))
@@ -371,7 +385,7 @@ impl Backend for Upstream {
     /// Sessions whose calls are all run here go on elsewhere with their next call. What comes from other servers is heard until the
     /// end.
     fn leaving(&self) -> BoxFuture<()> {
-        self.shared.is_leaving.store(true, Ordering::SeqCst);
+        self.shared.leaving.cancel();
         if !self.shared.has_one_runner() {
             return Box::pin(async {});
         }

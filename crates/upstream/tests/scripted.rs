@@ -15,6 +15,7 @@ mod scripted {
     mod front;
     mod gaps;
     mod healing;
+    mod heirs;
     mod hostile;
     mod identity;
     mod nodes;

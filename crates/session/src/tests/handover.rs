@@ -161,6 +161,20 @@ fn what_was_taken_from_a_node_is_remembered_within_bounds() {
     assert_eq!(attempts, newest, "the newest of both");
 }
 
+/// Each node counts its commands for itself, so two of them have the same number.
+#[test]
+fn a_begin_of_the_node_that_was_buried_is_not_taken_for_that_of_the_one_that_gave_it_a_call() {
+    let mut bench = Bench::new();
+    let post = bench.post_at(OTHER, "1", "look", true);
+    assert_eq!(bury(&mut bench, OTHER, Heir::Node(THIRD)), (0, 1, 0));
+    let recall = Begin { again: false, recall: true, ..sent_again(OTHER, OTHER, 1) };
+    assert_eq!(bench.unchanged(|bench| bench.run(recall)), Begun::Recalled);
+    let other = bench.run(Begin { ids: ids("2"), ..sent_again(OTHER, OTHER, 1) });
+    assert!(matches!(other, Begun::Begun { stream, .. } if stream != post.stream), "{other:?}");
+    let again = bench.unchanged(|bench| bench.run(sent_again(NODE, OTHER, 1)));
+    assert_eq!(again, Begun::Taken { stream: post.stream }, "the one that it came to finds it");
+}
+
 fn sent_again(node: NodeId, owner: NodeId, attempt: u64) -> Begin {
     Begin { owner, again: true, ..Begin::here(node, attempt, ids("1")) }
 }

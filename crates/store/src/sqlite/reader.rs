@@ -159,8 +159,8 @@ impl Reader<'_> {
         let rows = self.sql.calls_of_node.query_map(which, |row| {
             let (call, id): (_, RequestId) = (CallNo(number(row, 0)?), row.get::<_, Col<_>>(1)?.0);
             let (stream, answer_only) = (StreamNo(number(row, 2)?), row.get(3)?);
-            let request = optional(row, 4)?;
-            let errand = |request| Errand { call, id: id.clone(), stream, answer_only, request };
+            let (request, again) = (optional(row, 4)?, row.get::<_, Option<bool>>(5)?.unwrap_or_default());
+            let errand = |request| Errand { call, id: id.clone(), stream, answer_only, request, again };
             let errand = request.map(errand);
             Ok(((call, id), errand))
         })?;

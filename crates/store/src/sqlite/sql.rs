@@ -104,7 +104,7 @@ statements! {
         facts = "SELECT principal, revision, initialize, opened_at FROM session
             JOIN meta ON meta.session = key WHERE id = ?1 AND closed_at IS NULL";
         find_open = "SELECT key FROM session JOIN meta ON meta.session = key WHERE id = ?1 AND closed_at IS NULL";
-        calls_of_node = "SELECT no, id, stream, answer_only, CASE WHEN sender <> owner THEN request END
+        calls_of_node = "SELECT no, id, stream, answer_only, CASE WHEN sender <> owner THEN request END, again
             FROM call WHERE session = ?1 AND owner = ?2 ORDER BY no";
         asks_of_node = "SELECT no, answer FROM ask WHERE session = ?1 AND owner = ?2 ORDER BY no";
         connections_of_node = "SELECT no, connection FROM stream

@@ -2,16 +2,31 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use steadfast_engine::Rules;
+use steadfast_session::Command;
+use steadfast_store::Store;
+use steadfast_store::testing::{Fault, FaultyStore, Operation};
 use steadfast_upstream::Credential;
 
-use crate::support::server::{Request, Server};
+use crate::support::server::{Reply, Request, Server};
 use crate::support::{Backing, Host, Session, Stream, json, within};
 
 use super::nodes::sweep_until;
 use super::turns::{begin, end, patient, settle};
 use super::{call, calls, reason};
+
+/// A server that is read from in vain, until somebody does so once more.
+async fn read_twice() -> Server {
+    let reads = |log: &[Request]| log.iter().filter(|request| request.method() == "resources/read").count();
+    Server::with_sessions(move |request| {
+        let is_read = request.method() == "resources/read";
+        is_read.then(|| Reply::stream().until(move |log| reads(log) == 2).answer(request, &json!({"n": 2})))
+    })
+    .await
+}
 
 /// So many at a time on each of so many sessions of the server's.
 async fn gateway(server: &Server, (concurrency, spread): (usize, usize)) -> Host {
@@ -136,6 +151,35 @@ async fn a_call_that_was_begun_is_not_run_again() {
     assert_eq!(calls(&server, "pay"), 1);
 }
 
+/// The store does not say who counts, and takes calls all the same.
+#[tokio::test]
+async fn a_call_is_refused_while_nobody_knows_who_counts() {
+    let server = patient().await;
+    let place = Backing::shared().place();
+    let [one, two] = place.open_twice(Rules::default());
+    let faulty = Arc::new(FaultyStore::over(two));
+    let faults = faulty.faults.clone();
+    let stores: Mutex<Vec<Arc<dyn Store>>> = Mutex::new(vec![faulty, one]);
+    let here = Host::before(Backing::shared(), [server.url()], move |builder| {
+        let store = stores.lock().unwrap().pop().unwrap();
+        builder.custom_store(store).upstream(|config| config.calls.concurrency = Some(NonZeroUsize::MIN))
+    })
+    .await;
+    let there = here.beside().await;
+    let session = Session::open(&here).await;
+    let mut running = begin(&session, 0, "t0").await;
+    server.until("it", |log| sent(log).len() == 1).await;
+    faults.script(|operation| match operation {
+        Operation::Apply(_, Command::GetState(get)) if &*get.key == "~lease" => Some(Fault::Lost),
+        _ => None,
+    });
+    let reply = session.via(&there).tool(1, "t1", json!({})).send().await;
+    assert_eq!(reply.status, 503);
+    end(&session, "t0").await;
+    assert_eq!(running.message().await["result"]["name"], "t0");
+    assert_eq!(sent(&server.log()), ["t0"].map(str::to_owned).into());
+}
+
 /// What a client shows stays where it was shown, so its calls do.
 #[tokio::test]
 async fn calls_with_a_credential_of_the_clients_own_are_not_handed_on() {
@@ -166,7 +210,7 @@ async fn a_gateway_that_goes_leaves_when_it_is_done() {
     let mut last = begin(&session, 0, "t0").await;
     server.until("it", |log| sent(log).len() == 1).await;
     let going = {
-        let here = std::sync::Arc::clone(&here.server().0);
+        let here = Arc::clone(&here.server().0);
         tokio::spawn(async move { here.drain(Duration::from_secs(30)).await })
     };
     // A session without calls goes at once.
@@ -188,4 +232,105 @@ async fn a_gateway_that_goes_leaves_when_it_is_done() {
     within("the end", going).await.unwrap();
     end(&elsewhere, "t3").await;
     assert_eq!(call(&elsewhere, 3, "t3").await["result"]["name"], "t3");
+}
+
+/// Calls that wait for their turn have not begun, so nothing has happened.
+#[tokio::test]
+async fn calls_that_waited_at_a_gateway_that_is_gone_are_run_by_another() {
+    let Pair { server, mut here, there, elsewhere, .. } = Pair::start((1, 1)).await;
+    let mut first = begin(&elsewhere, 0, "t0").await;
+    server.until("it", |log| sent(log).len() == 1).await;
+    let mut streams = vec![begin(&elsewhere, 1, "t1").await, begin(&elsewhere, 2, "t2").await];
+    let wait = async {
+        while here.upstream().waiting() < 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    within("those that wait", wait).await;
+    here.crash().await;
+    let outcome = tokio::spawn(async move { first.message().await });
+    sweep_until(&there, "the heir", || outcome.is_finished() && sent(&server.log()).len() == 2).await;
+    assert_eq!(reason(&outcome.await.unwrap()), ("outcome_unknown".to_owned(), false));
+    for name in ["t1", "t2"] {
+        end(&elsewhere, name).await;
+    }
+    for stream in &mut streams {
+        let answer = stream.message().await;
+        assert!(answer["result"].is_object(), "{answer}");
+    }
+}
+
+/// Done twice it does no more than done once, so nobody has to be told that it was not done.
+#[tokio::test]
+async fn a_call_that_only_looks_is_left_to_another_gateway_by_one_that_cannot_wait() {
+    let server = read_twice().await;
+    let mut here = gateway(&server, (1, 1)).await;
+    let there = here.beside().await;
+    let elsewhere = Session::open(&here).await.via(&there);
+    let mut stream = elsewhere.request(0, "resources/read", json!({"uri": "test:1"})).stream().await;
+    let is_read = |log: &[Request]| log.iter().any(|request| request.method() == "resources/read");
+    server.until("it", is_read).await;
+    here.stop().await;
+    let answer = tokio::spawn(async move { stream.message().await });
+    sweep_until(&there, "the heir", || answer.is_finished()).await;
+    assert_eq!(answer.await.unwrap()["result"], json!({"n": 2}));
+}
+
+/// There is always another call before the last one ends. It goes all the same, and no call is lost.
+#[tokio::test]
+async fn a_gateway_that_goes_does_not_wait_for_calls_that_it_has_not_begun() {
+    let Pair { server, here, there, elsewhere, .. } = Pair::start((1, 1)).await;
+    let mut streams = vec![begin(&elsewhere, 0, "t0").await];
+    server.until("it", |log| sent(log).len() == 1).await;
+    let going = {
+        let here = Arc::clone(&here.server().0);
+        tokio::spawn(async move { here.drain(Duration::from_secs(10)).await })
+    };
+    within("the drain to begin", async {
+        while !here.server().0.is_draining() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let began = tokio::time::Instant::now();
+    while !going.is_finished() {
+        assert!(began.elapsed() < Duration::from_secs(8), "it does not go");
+        let next = streams.len();
+        streams.push(begin(&elsewhere, next as u64, &format!("t{next}")).await);
+        settle(&server, &elsewhere, next).await;
+        end(&elsewhere, &format!("t{}", next - 1)).await;
+        settle(&server, &elsewhere, next + 1000).await;
+    }
+    end(&elsewhere, &format!("t{}", streams.len() - 1)).await;
+    let answers = tokio::spawn(async move {
+        for mut stream in streams {
+            let answer = stream.message().await;
+            assert!(answer["result"].is_object(), "{answer}");
+        }
+    });
+    sweep_until(&there, "all answers", || answers.is_finished()).await;
+    answers.await.unwrap();
+}
+
+/// A notification that was taken from its client reaches the server, though the gateway that it came to goes.
+#[tokio::test]
+async fn a_gateway_that_goes_hands_on_what_it_has_taken() {
+    let Pair { server, here: _here, there, elsewhere, .. } = Pair::acquainted().await;
+    let busy = Session::open(&there).await;
+    let mut last = begin(&busy, 1, "last").await;
+    server.until("it", |log| sent(log).contains("last")).await;
+    let going = {
+        let there = Arc::clone(&there.server().0);
+        tokio::spawn(async move { there.drain(Duration::from_secs(10)).await })
+    };
+    within("the drain to begin", async {
+        while !there.server().0.is_draining() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    settle(&server, &elsewhere, 1).await;
+    end(&busy, "last").await;
+    assert_eq!(last.message().await["result"]["name"], "last");
+    within("the end", going).await.unwrap();
 }

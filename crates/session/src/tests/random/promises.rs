@@ -1,7 +1,7 @@
 //! What must be true of a session at any time, given its history.
 
 use super::history::{CallStory, History};
-use crate::{Class, Errand, Holdings, NodeId, Read, Session, StreamKind, Time};
+use crate::{Class, Errand, Holdings, NodeId, Read, Request, Session, StreamKind, Time};
 
 impl History {
     pub(super) fn check(&self, session: &Session, now: Time) {
@@ -19,9 +19,9 @@ impl History {
         }
         let calls = || self.in_flight().filter(|(_, call)| call.owner == node);
         let errands = calls().filter_map(|(no, call)| {
-            let request = call.request.as_ref().filter(|_| call.from != node)?.text.clone();
+            let Request { text, again } = call.request.as_ref().filter(|_| call.from != node)?.clone();
             let CallStory { stream, answer_only, .. } = *call;
-            Some(Errand { call: no, id: call.id.clone(), stream, answer_only, request })
+            Some(Errand { call: no, id: call.id.clone(), stream, answer_only, request: text, again })
         });
         let asks = self.asks.iter().filter(|(_, ask)| !ask.over && ask.owner == node);
         let answers = self.kept().filter(|(no, _)| self.asks[no].owner == node);

@@ -1,0 +1,84 @@
+//! Whoever takes over from a gateway that has moved a session goes on where that one was, and hears the server there.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use crate::support::server::{Reply, Request};
+use crate::support::{Backing, Host, Relay, Session, Stream, json, within};
+
+use super::call;
+use super::forgetful::Forgetful;
+
+fn prods(log: &[Request]) -> usize {
+    log.iter().filter(|request| request.verb == "PROD").count()
+}
+
+/// A replica that says something on its own stream when it is prodded.
+async fn replica(name: &'static str) -> Forgetful {
+    let late =
+        json!({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": "late"}});
+    let script = move |request: &Request| {
+        (request.verb == "GET").then(|| Reply::stream().until(|log| prods(log) > 0).event(&late).hang())
+    };
+    Forgetful::start(name, script).await
+}
+
+/// The listener is told to look at everything: the last of it are resources.
+async fn is_told_to_look(listener: &mut Stream) {
+    while listener.message().await["method"] != "notifications/resources/list_changed" {}
+}
+
+/// Three gateways and two replicas. One gateway moves the session to the second replica and dies, and the client listens at
+/// another.
+async fn check_that_the_heir_hears_the_server(concurrency: Option<NonZeroUsize>) {
+    let (a, b) = (replica("a").await, replica("b").await);
+    let at_a = Relay::before(&a.server.url()).await;
+    let mut mover = Host::before(Backing::shared(), [at_a.url(), b.server.url()], move |builder| {
+        builder.upstream(|config| {
+            config.calls.concurrency = concurrency;
+            // That would be another reason to look.
+            config.relisten = Duration::from_secs(60);
+        })
+    })
+    .await;
+    let (heir, other) = (mover.beside().await, mover.beside().await);
+    let session = Session::open(&mover).await;
+    let (at_heir, elsewhere) = (session.via(&heir), session.via(&other));
+    for (no, session) in [&session, &at_heir, &elsewhere].into_iter().enumerate() {
+        assert_eq!(call(session, no as u64, "t").await["result"], json!({}));
+    }
+    assert_eq!((a.opened(), b.opened()), (1, 0));
+    at_a.kill().await;
+    assert_eq!(call(&session, 10, "t").await["result"], json!({}));
+    assert_eq!((a.opened(), b.opened()), (1, 1), "it has moved");
+    let gone = mover.server().0.node();
+    let at = if concurrency.is_some() { &elsewhere } else { &at_heir };
+    let mut listener = at.listen().stream().await;
+    is_told_to_look(&mut listener).await;
+    mover.crash().await;
+    let is_known = async {
+        while heir.server().0.store().is_alive(gone).await != Ok(false) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        heir.sweep_after(Duration::ZERO).await;
+    };
+    within("word of its end", is_known).await;
+    if concurrency.is_some() {
+        let answered = async { while call(&at_heir, 11, "t").await["result"] != json!({}) {} };
+        within("an answer by way of the heir", answered).await;
+    }
+    is_told_to_look(&mut listener).await;
+    b.server.prod();
+    assert_eq!(listener.message().await["params"], json!({"uri": "late"}));
+    assert_eq!((a.opened(), b.opened()), (1, 1));
+}
+
+#[tokio::test]
+async fn a_gateway_that_takes_a_session_over_by_a_call_hears_the_server_where_it_was_moved_to() {
+    check_that_the_heir_hears_the_server(Some(NonZeroUsize::MIN)).await;
+}
+
+#[tokio::test]
+async fn a_gateway_that_takes_a_session_over_without_a_call_hears_the_server_where_it_was_moved_to() {
+    check_that_the_heir_hears_the_server(None).await;
+}
