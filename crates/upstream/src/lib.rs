@@ -27,8 +27,9 @@ pub mod stdio;
 mod tools;
 mod turns;
 mod upstream;
+mod vigil;
 
-pub use config::{Calls, Config, Credential, Program, Server, Sharing, Stdio};
+pub use config::{Calls, Config, Credential, Program, Server, Sharing, Stdio, Vigil};
 pub use replicas::ReplicaStatus;
 pub use steadfast_client::transport::{Identity, Tls, TlsError, TlsFiles};
 pub use upstream::{StartError, Upstream};

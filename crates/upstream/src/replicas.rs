@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 
 use crate::stateless::Era;
 use crate::upstream::StartError;
+use crate::vigil::{Attentive, Signs};
 
 /// How often names are looked up again.
 const LOOK_UP: Duration = Duration::from_secs(30);
@@ -50,6 +51,7 @@ pub(crate) struct Replica {
     pub(crate) era: Arc<Era>,
     sessions: AtomicUsize,
     is_down: AtomicBool,
+    pub(crate) signs: Arc<Signs>,
 }
 
 /// What is known of a replica.
@@ -65,11 +67,13 @@ impl Replica {
     fn new(url: &Uri, address: Option<SocketAddr>, ways: &Ways) -> Arc<Self> {
         let name = address.map_or_else(|| url.to_string(), |address| format!("{url}#{address}"));
         let anchor = Anchor::default();
-        let (transport, trials) = (ways.to(url, &anchor), ways.to(url, &anchor));
+        let signs: Arc<Signs> = Arc::default();
+        let transport = Attentive { transport: ways.to(url, &anchor), signs: Arc::clone(&signs) };
+        let (transport, trials) = (Arc::new(transport), ways.to(url, &anchor));
         let trial = TRIAL.min(ways.timeouts.control);
         let (sessions, is_down) = (AtomicUsize::new(0), AtomicBool::new(false));
         let (url, era) = (url.clone(), Arc::default());
-        Arc::new(Self { name, url, address, anchor, transport, trials, trial, era, sessions, is_down })
+        Arc::new(Self { name, url, address, anchor, transport, trials, trial, era, sessions, is_down, signs })
     }
 
     pub(crate) fn is_up(&self) -> bool {
@@ -86,6 +90,7 @@ impl Replica {
     }
 
     pub(crate) fn succeeded(&self) {
+        self.signs.trust();
         if self.is_down.swap(false, Ordering::Relaxed) {
             tracing::info!(replica = self.name, "a replica can be reached again");
         }

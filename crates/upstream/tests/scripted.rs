@@ -13,6 +13,7 @@ mod scripted {
     mod forgetful;
     mod framing;
     mod front;
+    mod frozen;
     mod gaps;
     mod healing;
     mod hostile;
