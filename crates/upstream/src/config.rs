@@ -10,6 +10,8 @@ use http::{HeaderMap, HeaderValue, Uri};
 use steadfast_client::transport::Tls;
 use steadfast_client::{Backoff, Limits, Timeouts};
 
+use crate::names::Names;
+
 /// How long a server may take. The engine's own deadline comes first, unless somebody has made that longer than this.
 const LONGEST_CALL: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -17,6 +19,8 @@ const LONGEST_CALL: Duration = Duration::from_secs(24 * 60 * 60);
 #[derive(Clone, Debug)]
 pub struct Config {
     pub server: Server,
+    /// Who knows where the hosts of its addresses are.
+    pub names: Names,
     pub calls: Calls,
     pub credential: Credential,
     /// Whom to believe, and what to show, at `https` addresses.
@@ -54,6 +58,7 @@ impl Config {
         let timeouts = Timeouts { connect, head: LONGEST_CALL, call: LONGEST_CALL, ..Timeouts::default() };
         Self {
             server,
+            names: Names::System,
             calls: Calls::default(),
             credential: Credential::None,
             tls: Tls::public(),

@@ -17,6 +17,7 @@ mod lease;
 mod link;
 mod links;
 mod messages;
+mod names;
 mod owner;
 mod record;
 mod replicas;
@@ -30,6 +31,7 @@ mod upstream;
 mod vigil;
 
 pub use config::{Calls, Config, Credential, Program, Server, Sharing, Stdio, Vigil};
+pub use names::Names;
 pub use replicas::ReplicaStatus;
 pub use steadfast_client::transport::{Identity, Tls, TlsError, TlsFiles};
 pub use upstream::{StartError, Upstream};

@@ -18,6 +18,8 @@ mod scripted {
     mod healing;
     mod hostile;
     mod identity;
+    #[cfg(target_os = "linux")]
+    mod names;
     mod nodes;
     mod outcomes;
     #[cfg(unix)]
