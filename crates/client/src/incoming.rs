@@ -9,6 +9,7 @@ use http::{HeaderMap, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use steadfast_wire::headers;
 use steadfast_wire::sse::{self, Decoder, Event};
+use tokio::time::Instant;
 
 use crate::Error;
 use crate::config::Limits;
@@ -16,6 +17,9 @@ use crate::transport::Body;
 
 /// How much of the body of a refusal is read.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
+
+/// How long the body of a refusal is read. Its status says what matters, and whoever waits has no other use for the rest.
+const MAX_REFUSAL: Duration = Duration::from_secs(5);
 
 /// A longer challenge is none: half of one would be of no use.
 const MAX_CHALLENGE_BYTES: usize = 4 << 10;
@@ -165,10 +169,51 @@ async fn read_whole(mut body: Body, limit: usize) -> Result<Bytes, Error> {
 
 async fn read_up_to(mut body: Body, limit: usize) -> Bytes {
     let mut whole = BytesMut::new();
+    let end = Instant::now() + MAX_REFUSAL;
     while whole.len() < limit {
-        let Some(Ok(frame)) = body.frame().await else { break };
+        let Ok(Some(Ok(frame))) = tokio::time::timeout_at(end, body.frame()).await else { break };
         whole.extend_from_slice(&frame.into_data().unwrap_or_default());
     }
     whole.truncate(limit);
     whole.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use http_body::Frame;
+
+    use super::*;
+    use crate::transport::BrokenBody;
+
+    /// A body that begins and never ends.
+    struct Endless(Option<Bytes>);
+
+    impl http_body::Body for Endless {
+        type Data = Bytes;
+        type Error = BrokenBody;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _context: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, BrokenBody>>> {
+            match self.0.take() {
+                Some(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
+                None => Poll::Pending,
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_whose_body_never_ends_is_a_refusal() {
+        let begun = Instant::now();
+        let mut response = Response::new(Endless(Some("no".into())).boxed_unsync());
+        *response.status_mut() = StatusCode::FORBIDDEN;
+        let read = tokio::time::timeout(MAX_REFUSAL * 10, Incoming::read(response, &Limits::default())).await;
+        let Ok(Ok(Incoming::Refusal { status, body, challenge })) = read else { panic!("{read:?}") };
+        assert_eq!((status, &*body, challenge), (StatusCode::FORBIDDEN, b"no".as_slice(), None));
+        assert_eq!(begun.elapsed(), MAX_REFUSAL);
+    }
 }

@@ -6,6 +6,7 @@ mod scripted {
     mod asks;
     mod calls;
     mod eras;
+    mod forgotten;
     mod framing;
     mod inputs;
     mod resume;

@@ -18,6 +18,7 @@ use crate::seat::Seat;
 use crate::tools::only_looks;
 use crate::turns::Turn;
 use crate::upstream::Shared;
+use crate::vigil::fell_silent;
 
 /// How often a call is sent before its client is told that the server comes and goes.
 const MAX_ATTEMPTS: usize = 4;
@@ -75,6 +76,10 @@ async fn attempt_until_known(
     request: &Request<'_>,
 ) -> Result<Answer, ErrorObject> {
     let mut seat = link.seated(lane).await.map_err(|error| errors::of_client(&error, true))?;
+    if is_suspected(link, &seat) {
+        // Whoever comes now does not wait with those who wait there. If nobody takes it in, it is as before.
+        seat = Box::pin(healed(link, lane, &seat, call, &fell_silent())).await.unwrap_or(seat);
+    }
     link.catch_up(lane, &seat).await;
     // Whether an attempt may have been delivered, which was found to do no harm.
     let mut risked = false;
@@ -99,7 +104,7 @@ async fn attempt_until_known(
         let known = link.shared.is_safe(request.method, request.params);
         let may_fare_better = is_about_the_server(&error) || has_moved(link, lane, &seat, &error);
         if is_last || !may_fare_better || unknown && known == Some(false) {
-            if shows_absence(&error) {
+            if shows_absence(link, &seat, &error) {
                 link.heal_soon(lane, &seat, &error);
             }
             return Err(errors::of_client(&error, risked));
@@ -147,12 +152,23 @@ fn is_about_the_server(error: &Error) -> bool {
 }
 
 /// Whether a server that can be connected to may not be there all the same. The next call would not find out either.
-fn shows_absence(error: &Error) -> bool {
+fn shows_absence(link: &Link, seat: &Seat, error: &Error) -> bool {
     match error {
         Error::Refused { status, .. } => is_away(*status),
         Error::Timeout(_) => true,
-        _ => false,
+        // Its owner has lost patience, or it was its time. That shows something only if nobody else heard of the server either.
+        Error::Cancelled => {
+            let silence = link.shared.config.vigil.silence;
+            seat.place.replica().is_some_and(|replica| replica.signs.silence() >= silence)
+        }
+        _ => is_suspected(link, seat),
     }
+}
+
+/// Whether the server answers nothing, as far as is known, and there is another one.
+fn is_suspected(link: &Link, seat: &Seat) -> bool {
+    let replica = seat.place.replica().filter(|replica| replica.signs.is_suspected());
+    replica.is_some_and(|replica| link.shared.servers.has_other(&replica.name))
 }
 
 /// Whether a call came too late to a server that has forgotten its session: the lane sits elsewhere by now.
@@ -236,7 +252,15 @@ async fn attempt(
     // Nothing was sent yet, so nothing is heard before this.
     let _ = ear.id.set(errand.id().clone());
     let _at_server = link.enter(seat, errand.id(), call);
-    errand.run(call.cancelled()).await
+    let run = errand.run(call.cancelled());
+    match link.shared.servers.wait_at(&seat.place, link.shared.config.vigil) {
+        Some(waiting) => tokio::select! {
+            biased;
+            outcome = run => outcome,
+            () = waiting.end() => Err(fell_silent()),
+        },
+        None => run.await,
+    }
 }
 
 /// Puts what the server says of a call on the call's stream.

@@ -10,6 +10,8 @@ use http::{HeaderMap, HeaderValue, Uri};
 use steadfast_client::transport::Tls;
 use steadfast_client::{Backoff, Limits, Timeouts};
 
+use crate::names::Names;
+
 /// How long a server may take. The engine's own deadline comes first, unless somebody has made that longer than this.
 const LONGEST_CALL: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -17,6 +19,8 @@ const LONGEST_CALL: Duration = Duration::from_secs(24 * 60 * 60);
 #[derive(Clone, Debug)]
 pub struct Config {
     pub server: Server,
+    /// Who knows where the hosts of its addresses are.
+    pub names: Names,
     pub calls: Calls,
     pub credential: Credential,
     /// Whom to believe, and what to show, at `https` addresses.
@@ -28,6 +32,7 @@ pub struct Config {
     pub relisten: Duration,
     /// How long a server that cannot be reached is waited for, and looked for elsewhere, before its callers are told.
     pub patience: Duration,
+    pub vigil: Vigil,
     /// Tools whose annotations are remembered, of those that were asked for.
     pub limits: Limits,
     pub timeouts: Timeouts,
@@ -53,12 +58,14 @@ impl Config {
         let timeouts = Timeouts { connect, head: LONGEST_CALL, call: LONGEST_CALL, ..Timeouts::default() };
         Self {
             server,
+            names: Names::System,
             calls: Calls::default(),
             credential: Credential::None,
             tls: Tls::public(),
             standalone: true,
             relisten: Duration::from_secs(5),
             patience: Duration::from_secs(10),
+            vigil: Vigil::default(),
             limits: Limits::default(),
             timeouts,
             // A call waits for as long as its stream is looked for.
@@ -69,6 +76,24 @@ impl Config {
                 ..Backoff::default()
             },
         }
+    }
+}
+
+/// How soon a replica is noticed that is there and answers nothing, such as a process that is stopped. Only if there is another one
+/// that is up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Vigil {
+    /// How long a replica that is to answer something may say nothing at all before it is tried. If it does not answer that either,
+    /// nobody new goes there.
+    pub silence: Duration,
+    /// For how long after that it may leave trials unanswered, before calls that wait there are given up. A server that does one thing
+    /// at a time answers nobody while it is busy, and what it is busy with may be one of them.
+    pub endurance: Duration,
+}
+
+impl Default for Vigil {
+    fn default() -> Self {
+        Self { silence: Duration::from_secs(5), endurance: Duration::from_secs(30) }
     }
 }
 

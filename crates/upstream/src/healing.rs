@@ -15,6 +15,7 @@ use crate::record::Record;
 use crate::replicas::is_away;
 use crate::seat::Seat;
 use crate::seats::{Seated, Seats};
+use crate::vigil::{Waiting, fell_silent};
 
 /// How soon, and at last how seldom, a server that cannot be reached is tried.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -134,7 +135,8 @@ impl Link {
         let mut missed = None;
         while let Some(place) = self.shared.servers.next(&self.short(), &tried) {
             let (name, replica) = (place.name.clone(), place.replica().cloned());
-            let error = match self.connect(lane, place).await {
+            let waiting = self.shared.servers.wait_at(&place, self.shared.config.vigil);
+            let error = match unless_suspected(waiting, self.connect(lane, place)).await {
                 Ok(seat) => {
                     replica.iter().for_each(|replica| replica.succeeded());
                     return Ok(seat);
@@ -426,6 +428,19 @@ struct Written {
 struct Second {
     seats: Seats,
     version: u64,
+}
+
+/// Opens a session, unless the replica is found to answer nothing: opening it elsewhere does no harm.
+async fn unless_suspected(
+    waiting: Option<Waiting>,
+    opening: impl Future<Output = Result<Seat, Error>>,
+) -> Result<Seat, Error> {
+    let Some(waiting) = waiting else { return opening.await };
+    tokio::select! {
+        biased;
+        opened = opening => opened,
+        () = waiting.suspicion() => Err(fell_silent()),
+    }
 }
 
 /// Whether whoever tries again, or elsewhere, may fare better.

@@ -13,14 +13,13 @@ use steadfast_client::transport::{Anchor, Http, Tls, Transport};
 use steadfast_client::{Limits, Timeouts};
 use tokio::task::JoinSet;
 
+use crate::names::Names;
 use crate::stateless::Era;
 use crate::upstream::StartError;
+use crate::vigil::{Attentive, Signs};
 
 /// How often names are looked up again.
 const LOOK_UP: Duration = Duration::from_secs(30);
-
-/// How long that may take. Whoever starts goes on without, and a name that is not known yet is looked up when it is needed.
-const MAX_LOOK_UP: Duration = Duration::from_secs(5);
 
 /// How soon, and at last how seldom, a replica that is down is tried.
 const FIRST_TRIAL: Duration = Duration::from_millis(250);
@@ -29,9 +28,6 @@ const LATER_TRIALS: Duration = Duration::from_secs(5);
 /// How long a replica may take to answer a trial, if `timeouts.control` does not end sooner. One that is busy with something else
 /// for a while is not taken for dead.
 const TRIAL: Duration = Duration::from_secs(5);
-
-/// Addresses that one name may stand for.
-const MAX_ADDRESSES: usize = 64;
 
 /// One process of the server, as far as we can tell.
 pub(crate) struct Replica {
@@ -50,6 +46,7 @@ pub(crate) struct Replica {
     pub(crate) era: Arc<Era>,
     sessions: AtomicUsize,
     is_down: AtomicBool,
+    pub(crate) signs: Arc<Signs>,
 }
 
 /// What is known of a replica.
@@ -65,11 +62,13 @@ impl Replica {
     fn new(url: &Uri, address: Option<SocketAddr>, ways: &Ways) -> Arc<Self> {
         let name = address.map_or_else(|| url.to_string(), |address| format!("{url}#{address}"));
         let anchor = Anchor::default();
-        let (transport, trials) = (ways.to(url, &anchor), ways.to(url, &anchor));
+        let signs: Arc<Signs> = Arc::default();
+        let transport = Attentive { transport: ways.to(url, &anchor), signs: Arc::clone(&signs) };
+        let (transport, trials) = (Arc::new(transport), ways.to(url, &anchor));
         let trial = TRIAL.min(ways.timeouts.control);
         let (sessions, is_down) = (AtomicUsize::new(0), AtomicBool::new(false));
         let (url, era) = (url.clone(), Arc::default());
-        Arc::new(Self { name, url, address, anchor, transport, trials, trial, era, sessions, is_down })
+        Arc::new(Self { name, url, address, anchor, transport, trials, trial, era, sessions, is_down, signs })
     }
 
     pub(crate) fn is_up(&self) -> bool {
@@ -86,6 +85,7 @@ impl Replica {
     }
 
     pub(crate) fn succeeded(&self) {
+        self.signs.trust();
         if self.is_down.swap(false, Ordering::Relaxed) {
             tracing::info!(replica = self.name, "a replica can be reached again");
         }
@@ -160,6 +160,7 @@ async fn try_until_up(replica: Weak<Replica>) {
 /// How replicas are reached.
 #[derive(Debug)]
 pub(crate) struct Ways {
+    pub(crate) names: Names,
     pub(crate) tls: Tls,
     pub(crate) timeouts: Timeouts,
     pub(crate) limits: Limits,
@@ -167,7 +168,7 @@ pub(crate) struct Ways {
 
 impl Ways {
     fn to(&self, url: &Uri, anchor: &Anchor) -> Arc<dyn Transport> {
-        let Self { tls, timeouts, limits } = self;
+        let Self { tls, timeouts, limits, .. } = self;
         if is_secure(url) {
             Arc::new(Http::anchored_and_secured(anchor, tls, timeouts, limits))
         } else {
@@ -245,7 +246,8 @@ impl Replicas {
     async fn look_up(&self) {
         let mut looked_up = JoinSet::new();
         for (at, url) in self.urls.iter().cloned().enumerate() {
-            looked_up.spawn(async move { (at, addresses(&url).await, url) });
+            let names = self.ways.names.clone();
+            looked_up.spawn(async move { (at, names.addresses(&url).await, url) });
         }
         let mut found = looked_up.join_all().await;
         found.sort_unstable_by_key(|(at, ..)| *at);
@@ -287,37 +289,8 @@ async fn look_up_again(replicas: Weak<Replicas>) {
     }
 }
 
-async fn addresses(url: &Uri) -> Vec<SocketAddr> {
-    let host = url.host().unwrap_or_default();
-    if host.starts_with('[') || host.parse::<std::net::Ipv4Addr>().is_ok() {
-        return Vec::new();
-    }
-    let found = tokio::time::timeout(MAX_LOOK_UP, tokio::net::lookup_host((host, port(url)))).await;
-    match found.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
-        Ok(found) => one_family(found.take(MAX_ADDRESSES).collect()),
-        Err(error) => {
-            tracing::warn!(host, %error, "the name of a server cannot be looked up");
-            Vec::new()
-        }
-    }
-}
-
-fn is_secure(url: &Uri) -> bool {
+pub(crate) fn is_secure(url: &Uri) -> bool {
     url.scheme_str() == Some("https")
-}
-
-fn port(url: &Uri) -> u16 {
-    url.port_u16().unwrap_or_else(|| if is_secure(url) { 443 } else { 80 })
-}
-
-/// A machine may be listed once for IPv4 and once for IPv6: only the family that is named first counts.
-fn one_family(mut list: Vec<SocketAddr>) -> Vec<SocketAddr> {
-    if let Some(first) = list.first().copied() {
-        list.retain(|address| address.is_ipv4() == first.is_ipv4());
-    }
-    list.sort();
-    list.dedup();
-    list
 }
 
 #[cfg(test)]
@@ -327,7 +300,9 @@ mod tests {
     async fn replicas(urls: &[&str]) -> Arc<Replicas> {
         let urls = urls.iter().map(|url| url.parse().unwrap()).collect();
         let (timeouts, limits) = (Timeouts::default(), Limits::default());
-        Replicas::start(urls, Ways { tls: Tls::public(), timeouts, limits }).await.unwrap()
+        Replicas::start(urls, Ways { names: Names::System, tls: Tls::public(), timeouts, limits })
+            .await
+            .unwrap()
     }
 
     #[tokio::test]
@@ -396,16 +371,5 @@ mod tests {
             assert!(Arc::ptr_eq(&fourth, &replicas.find(before).unwrap()), "{before}");
         }
         assert!(replicas.find("http://127.0.0.1:1/b").is_none());
-    }
-
-    #[test]
-    fn a_machine_with_two_families_is_one() {
-        let list =
-            |texts: &[&str]| -> Vec<SocketAddr> { texts.iter().map(|text| text.parse().unwrap()).collect() };
-        assert_eq!(one_family(list(&["[::1]:80", "127.0.0.1:80"])), list(&["[::1]:80"]));
-        assert_eq!(
-            one_family(list(&["10.0.0.2:80", "10.0.0.1:80", "[::1]:80", "10.0.0.1:80"])),
-            list(&["10.0.0.1:80", "10.0.0.2:80"])
-        );
     }
 }

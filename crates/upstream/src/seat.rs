@@ -7,9 +7,11 @@ use steadfast_client::Client;
 use steadfast_client::transport::Transport;
 use tokio::time::Instant;
 
+use crate::config::Vigil;
 use crate::replicas::{Replica, Replicas, Taken};
 use crate::stateless::Era;
 use crate::stdio::{Child, Programs};
+use crate::vigil::Waiting;
 
 /// What the place of a program is called: there is one.
 const PROGRAM: &str = "stdio";
@@ -156,6 +158,14 @@ impl Servers {
     /// Whether they are children of this process.
     pub(crate) fn are_programs(&self) -> bool {
         matches!(self, Self::Stdio { .. })
+    }
+
+    /// Somebody waits for an answer from this place.
+    pub(crate) fn wait_at(&self, place: &Place, vigil: Vigil) -> Option<Waiting> {
+        match self {
+            Self::Http(replicas) => place.replica().map(|replica| Waiting::at(replica, replicas, vigil)),
+            Self::Stdio { .. } => None,
+        }
     }
 
     pub(crate) fn has_other(&self, name: &str) -> bool {

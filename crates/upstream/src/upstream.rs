@@ -135,7 +135,8 @@ impl Upstream {
         let (servers, mut client) = match &config.server {
             Server::Http { replicas, headers } => {
                 let first = replicas.first().cloned().ok_or(StartError::NoAddress)?;
-                let ways = Ways { tls: config.tls.clone(), timeouts: config.timeouts, limits: config.limits };
+                let (names, tls) = (config.names.clone(), config.tls.clone());
+                let ways = Ways { names, tls, timeouts: config.timeouts, limits: config.limits };
                 let replicas = Replicas::start(replicas.clone(), ways).await?;
                 let mut client = ClientConfig::new(first);
                 client.headers = headers.clone();

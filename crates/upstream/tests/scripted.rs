@@ -13,11 +13,14 @@ mod scripted {
     mod forgetful;
     mod framing;
     mod front;
+    mod frozen;
     mod gaps;
     mod healing;
     mod heirs;
     mod hostile;
     mod identity;
+    #[cfg(target_os = "linux")]
+    mod names;
     mod nodes;
     mod outcomes;
     #[cfg(unix)]

@@ -43,6 +43,7 @@ pub(crate) async fn call(
                 match answer {
                     _ if session.is_lost(status) && !unknown_method => {}
                     Some(answer) => return Ok(answer),
+                    None if Box::pin(sessions.has_lost(shared, &session, first, status)).await => {}
                     None => return Err(Error::Refused { status: status.as_u16(), body, challenge }),
                 }
             }

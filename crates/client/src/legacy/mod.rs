@@ -1,6 +1,7 @@
 //! Revisions with sessions: 2025-03-26, 2025-06-18 and 2025-11-25.
 
 mod call;
+mod forgotten;
 mod receive;
 mod session;
 mod standalone;

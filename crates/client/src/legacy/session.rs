@@ -9,6 +9,7 @@ use steadfast_wire::rpc::json_string;
 use steadfast_wire::{Revision, headers};
 use tokio::sync::{Mutex, watch};
 
+use super::forgotten::is_forgotten;
 use crate::client::OpenSession;
 use crate::error::Error;
 use crate::incoming::Incoming;
@@ -49,6 +50,11 @@ impl Session {
         status == StatusCode::NOT_FOUND && self.id.is_some()
     }
 
+    /// Whether this status may mean the same: many servers say 400 of a session that they do not know, and of much else.
+    pub(crate) fn may_be_lost(&self, status: StatusCode) -> bool {
+        status == StatusCode::BAD_REQUEST && self.id.is_some()
+    }
+
     /// Its standalone stream is open. Gives whether it may have been before: then something may have come in between.
     pub(crate) fn note_listener(&self) -> bool {
         self.had_listener.swap(true, Ordering::Relaxed)
@@ -70,6 +76,8 @@ pub(crate) struct Sessions {
     current: watch::Sender<Arc<Session>>,
     /// Held while a session is opened.
     renewal: Mutex<Renewal>,
+    /// The server refuses pings in sessions that it has just opened: they tell nothing of a session.
+    refuses_pings: AtomicBool,
 }
 
 /// How opening a session went before.
@@ -80,7 +88,8 @@ struct Renewal {
 
 impl Sessions {
     pub(crate) fn new(session: Session) -> Self {
-        Self { current: watch::Sender::new(Arc::new(session)), renewal: Mutex::default() }
+        let current = watch::Sender::new(Arc::new(session));
+        Self { current, renewal: Mutex::default(), refuses_pings: AtomicBool::new(false) }
     }
 
     pub(crate) fn current(&self) -> Arc<Session> {
@@ -90,6 +99,32 @@ impl Sessions {
     /// Tells of the sessions that come after.
     pub(crate) fn watch(&self) -> watch::Receiver<Arc<Session>> {
         self.current.subscribe()
+    }
+
+    /// Whether the server has forgotten a session in which it has refused something with this status, and said no more. `first`:
+    /// the session in which it was sent first. One that was opened for it since is not forgotten.
+    pub(crate) async fn has_lost(
+        &self,
+        shared: &Shared,
+        session: &Session,
+        first: u64,
+        status: StatusCode,
+    ) -> bool {
+        if session.is_lost(status) {
+            return true;
+        }
+        if !session.may_be_lost(status) || self.refuses_pings.load(Ordering::Relaxed) {
+            return false;
+        }
+        if self.current().generation != session.generation {
+            return true;
+        }
+        let is_forgotten = is_forgotten(shared, session).await.unwrap_or(false);
+        if is_forgotten && session.generation != first {
+            self.refuses_pings.store(true, Ordering::Relaxed);
+            return false;
+        }
+        is_forgotten
     }
 
     /// The session after one that the server has forgotten. However many ask for it, it is opened once, and if that fails
@@ -255,14 +290,14 @@ pub(crate) async fn notify(
     let first = session.generation;
     loop {
         match shared.link.control(session.headers(), text.clone()).await? {
-            (_, Incoming::Refusal { status, .. }) if session.is_lost(status) => {
+            (_, Incoming::Refusal { status, body, challenge }) => {
+                if !Box::pin(sessions.has_lost(shared, &session, first, status)).await {
+                    return Err(Error::Refused { status: status.as_u16(), body, challenge });
+                }
                 if session.generation != first {
                     return Err(Error::SessionLost);
                 }
                 session = sessions.renew(shared, &session).await?;
-            }
-            (_, Incoming::Refusal { status, body, challenge }) => {
-                return Err(Error::Refused { status: status.as_u16(), body, challenge });
             }
             _ => return Ok(()),
         }

@@ -6,17 +6,15 @@ use std::time::Duration;
 
 use http::StatusCode;
 use steadfast_wire::headers;
-use steadfast_wire::rpc::METHOD_NOT_FOUND;
 use steadfast_wire::sse::Kind;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::forgotten::is_forgotten;
 use super::receive::receive;
 use super::{Session, Sessions};
 use crate::error::{Error, Wait};
 use crate::incoming::{End, Incoming, Stream};
-use crate::link::Reply;
-use crate::message::{self, Answer};
 use crate::owner::Event;
 use crate::resume::Position;
 use crate::shared::{Mode, Shared};
@@ -66,6 +64,12 @@ async fn hold(shared: &Arc<Shared>, sessions: &Sessions) -> Option<Error> {
                 Ok(()) => continue,
                 Err(error) => error,
             },
+            Err(Refusal::Doubtful(error)) => {
+                match Box::pin(hold.succeed_if_forgotten(sessions, &session, error)).await {
+                    Ok(()) => continue,
+                    Err(error) => error,
+                }
+            }
             Err(Refusal::Failed(error)) => error,
         };
         hold.position.failed();
@@ -145,13 +149,30 @@ impl<'a> Hold<'a> {
     async fn succeed(&mut self, sessions: &Sessions, lost: &Arc<Session>) -> Result<(), Error> {
         let is_lost = self.was_open || is_forgotten(self.shared, lost).await?;
         if is_lost && self.unheard < MAX_UNHEARD {
-            sessions.renew(self.shared, lost).await?;
-            self.unheard += u32::from(!self.was_open);
-            return Ok(());
+            return self.renew(sessions, lost).await;
         }
         self.shared.owner.event(Event::StandaloneAbsent);
         // Whoever could change it lives as long as this does.
         let _ = self.changes.changed().await;
+        Ok(())
+    }
+
+    /// The server refuses the stream in a way that may mean that it has lost the session: there is another if it has.
+    async fn succeed_if_forgotten(
+        &mut self,
+        sessions: &Sessions,
+        lost: &Arc<Session>,
+        refused: Error,
+    ) -> Result<(), Error> {
+        if self.unheard == MAX_UNHEARD || !is_forgotten(self.shared, lost).await.unwrap_or(false) {
+            return Err(refused);
+        }
+        self.renew(sessions, lost).await
+    }
+
+    async fn renew(&mut self, sessions: &Sessions, lost: &Arc<Session>) -> Result<(), Error> {
+        sessions.renew(self.shared, lost).await?;
+        self.unheard += u32::from(!self.was_open);
         Ok(())
     }
 
@@ -167,21 +188,6 @@ impl<'a> Hold<'a> {
         }
         self.position.give_another_chance();
     }
-}
-
-/// Whether the server has forgotten a session in which it does not find the stream. There are servers that know no GET and say so
-/// in this way.
-async fn is_forgotten(shared: &Shared, session: &Session) -> Result<bool, Error> {
-    let id = shared.link.next_id();
-    let ping = message::request(&id, "ping", None);
-    let (_, reply) = shared.link.request(&id, session.revision, session.headers(), ping).await?;
-    Ok(match reply {
-        Reply::Answer(_) => false,
-        Reply::Refusal { status, answer, .. } => {
-            let knows_no_ping = answer.as_ref().and_then(Answer::code) == Some(i64::from(METHOD_NOT_FOUND));
-            StatusCode::from_u16(status).is_ok_and(|status| session.is_lost(status)) && !knows_no_ping
-        }
-    })
 }
 
 /// Waits until the stream is to be opened again. One on which the server speaks is as it should be.
@@ -214,6 +220,8 @@ enum Refusal {
     Unknown,
     /// The server has forgotten the session, or does not know what a GET is.
     NotFound,
+    /// The same, or it does not like something about the request.
+    Doubtful(Error),
     Failed(Error),
 }
 
@@ -234,7 +242,8 @@ async fn open(shared: &Shared, session: &Session, position: &Position) -> Result
             Err(Refusal::Unknown)
         }
         Incoming::Refusal { status, body, challenge } => {
-            Err(Refusal::Failed(Error::Refused { status: status.as_u16(), body, challenge }))
+            let error = Error::Refused { status: status.as_u16(), body, challenge };
+            Err(if session.may_be_lost(status) { Refusal::Doubtful(error) } else { Refusal::Failed(error) })
         }
         Incoming::Whole(_) => Err(Refusal::Failed(Error::BadAnswer("it is no stream".to_owned()))),
     }

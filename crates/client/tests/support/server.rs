@@ -185,7 +185,7 @@ impl Server {
         server
     }
 
-    /// A server with sessions: `initialize`, notifications and DELETE work, there is no standalone stream, and the script
+    /// A server with sessions: `initialize`, `ping`, notifications and DELETE work, there is no standalone stream, and the script
     /// says what else there is.
     pub(crate) async fn with_sessions(
         script: impl Fn(&Request) -> Option<Reply> + Send + Sync + 'static,
@@ -250,6 +250,7 @@ fn with_sessions(request: &Request, sessions: &AtomicUsize) -> Option<Reply> {
             let body = json!({"jsonrpc": "2.0", "id": request.body["id"], "result": result});
             Some(Reply::json_with(200, &format!("mcp-session-id: s{number}\r\n"), &body))
         }
+        ("POST", "ping") => Some(Reply::result(request, &json!({}))),
         ("POST", method) if method.starts_with("notifications/") => Some(Reply::status(202)),
         ("POST", "") => Some(Reply::status(202)),
         ("GET", _) => Some(Reply::status(405)),

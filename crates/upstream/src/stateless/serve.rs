@@ -5,8 +5,8 @@ use steadfast_engine::{Answer, ExchangeHandle, Incoming};
 use tokio::time::Instant;
 
 use super::era::Verdict;
-use super::errors::{DISCOVER, has_sessions, is_safe};
-use super::forward::{Missed, cancelled};
+use super::errors::{DISCOVER, broken, has_sessions, is_safe};
+use super::forward::{Missed, TOO_LONG, cancelled};
 use crate::errors;
 use crate::healing::Pauses;
 use crate::seat::Place;
@@ -69,7 +69,17 @@ async fn attempt(
             return Err(Missed::Ended(Err(has_sessions())));
         }
     }
-    shared.forwarder.forward(transport, url, exchange, request).await
+    let forwarded = shared.forwarder.forward(transport, url, exchange, request);
+    // A subscription may be silent for as long as nothing changes.
+    let vigil = shared.config.vigil;
+    let waiting = (!exchange.is_subscription()).then(|| shared.servers.wait_at(place, vigil)).flatten();
+    let Some(waiting) = waiting else { return forwarded.await };
+    tokio::select! {
+        biased;
+        answer = forwarded => answer,
+        // Its client may have heard a part of the answer.
+        () = waiting.end() => Err(Missed::BrokeOff(broken(&request.method, TOO_LONG))),
+    }
 }
 
 /// What an attempt shows about its replica.

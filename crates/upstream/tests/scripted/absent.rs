@@ -15,14 +15,14 @@ use super::{call, calls, reason};
 const LONG: Duration = Duration::from_secs(20);
 
 /// A server with sessions and a front before it, which answers like this once the server is away.
-struct Fronted {
-    server: Server,
-    is_away: Arc<AtomicBool>,
+pub(super) struct Fronted {
+    pub(super) server: Server,
+    pub(super) is_away: Arc<AtomicBool>,
 }
 
 impl Fronted {
     /// `options`: what the front itself says to OPTIONS, whoever is away.
-    async fn start(
+    pub(super) async fn start(
         name: &'static str,
         in_its_place: impl Fn(&Request) -> Reply + Send + Sync + 'static,
         options: Option<u16>,

@@ -24,6 +24,15 @@ impl Forgetful {
         name: &'static str,
         script: impl Fn(&Request) -> Option<Reply> + Send + Sync + 'static,
     ) -> Self {
+        Self::start_saying(Reply::status(404), name, script).await
+    }
+
+    /// The same, with something else to say of sessions that are forgotten.
+    pub(super) async fn start_saying(
+        unknown: Reply,
+        name: &'static str,
+        script: impl Fn(&Request) -> Option<Reply> + Send + Sync + 'static,
+    ) -> Self {
         let (opened, forgotten) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let counts = (Arc::clone(&opened), Arc::clone(&forgotten));
         let server = Server::raw(move |request| {
@@ -33,7 +42,7 @@ impl Forgetful {
             }
             let no = request.header("mcp-session-id")?.strip_prefix(name)?.parse::<usize>().ok()?;
             if no <= counts.1.load(Ordering::SeqCst) {
-                return Some(Reply::status(404));
+                return Some(unknown.clone());
             }
             script(request).or_else(|| usual(request))
         })

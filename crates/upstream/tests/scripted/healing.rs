@@ -123,6 +123,24 @@ async fn a_server_that_forgets_at_once_is_not_asked_for_ever() {
     assert_eq!(answer["result"], json!({}));
 }
 
+/// As the samples of the TypeScript SDK do it. The same status for a call alone is that call's affair.
+#[tokio::test]
+async fn a_server_that_says_400_of_a_lost_session_is_healed() {
+    let error = json!({"code": -32000, "message": "Bad Request: No valid session ID provided"});
+    let unknown = Reply::json_with(400, "", &json!({"jsonrpc": "2.0", "error": error, "id": null}));
+    let forgetful = Forgetful::start_saying(unknown, "s", |request| {
+        request.calls("bad").then(|| Reply::new(400, "", "not like this"))
+    })
+    .await;
+    let (host, session) = opened(&forgetful.server).await;
+    forgetful.forget();
+    assert_eq!(call(&session, 1, "t").await["result"], json!({}));
+    assert_eq!((forgetful.opened(), calls(&forgetful.server, "t"), host.upstream().healed()), (2, 2, 1));
+    host.heard.once(&session, Healed).await;
+    assert_eq!(reason(&call(&session, 2, "bad").await), ("upstream_refused".to_owned(), false));
+    assert_eq!((forgetful.opened(), calls(&forgetful.server, "bad"), host.upstream().healed()), (2, 1, 1));
+}
+
 /// 404 with an answer to the call in it is that answer: some servers say so of a tool, or of a method.
 #[tokio::test]
 async fn a_404_that_answers_the_call_is_no_loss() {

@@ -19,8 +19,13 @@ pub(crate) struct Relay {
 
 impl Relay {
     pub(crate) async fn before(target: &Uri) -> Self {
+        Self::at(([127, 0, 0, 1], 0).into(), target).await
+    }
+
+    /// The same at this address.
+    pub(crate) async fn at(address: SocketAddr, target: &Uri) -> Self {
         let target = Mutex::new(address_of(target));
-        let relay = Self { target, address: ([127, 0, 0, 1], 0).into(), process: Mutex::default() };
+        let relay = Self { target, address, process: Mutex::default() };
         let listener = TcpListener::bind(relay.address).await.expect("a port");
         let relay = Self { address: listener.local_addr().expect("an address"), ..relay };
         relay.serve(listener);

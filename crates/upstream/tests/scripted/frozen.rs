@@ -1,0 +1,173 @@
+//! Replicas that stop while they are to answer, as a process that is stopped does: they keep their connections and say nothing.
+//! Whatever a call may take, which is a day unless set, this is noticed.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::support::server::{Reply, Request};
+use crate::support::{Backing, Host, Session, json, within};
+
+use super::absent::Fronted;
+use super::replicas::{status, until};
+use super::{call, calls, reason};
+
+/// How long a trial may take.
+const TRIAL: Duration = Duration::from_millis(200);
+const SILENCE: Duration = Duration::from_millis(200);
+const SHORT: Duration = Duration::from_millis(500);
+const LONG: Duration = Duration::from_secs(60);
+
+/// A gateway before these that waits as long as it does by itself, and notices silence soon.
+async fn before<const N: usize>(servers: [&Fronted; N], endurance: Duration) -> Host {
+    Host::before(Backing::Memory, servers.map(|one| one.server.url()), move |builder| {
+        builder.upstream(|config| {
+            config.timeouts.control = TRIAL;
+            (config.vigil.silence, config.vigil.endurance) = (SILENCE, endurance);
+        })
+    })
+    .await
+}
+
+/// A session at the first of them, which does as it likes from now on.
+async fn opened(host: &Host, a: &Fronted) -> Session {
+    let session = Session::open(host).await;
+    session.request(0, "tools/list", json!({})).send().await.answer();
+    assert_eq!(call(&session, 1, "look").await["result"]["at"], "a");
+    a.is_away.store(true, Ordering::SeqCst);
+    session
+}
+
+async fn well() -> Fronted {
+    Fronted::start("b", |_| Reply::status(200), None).await
+}
+
+async fn frozen() -> Fronted {
+    Fronted::start("a", |_| Reply::default().hang(), None).await
+}
+
+fn is_prodded(log: &[Request]) -> bool {
+    log.iter().any(|request| request.verb == "PROD")
+}
+
+fn trials(log: &[Request]) -> usize {
+    log.iter().filter(|request| request.verb == "OPTIONS").count()
+}
+
+/// A call that is answered when a condition is fulfilled.
+fn late(request: &Request, when: fn(&[Request]) -> bool) -> Reply {
+    let body = json!({"jsonrpc": "2.0", "id": request.body["id"], "result": {"at": "a"}}).to_string();
+    let head = "HTTP/1.1 200 x\r\nconnection: close\r\ncontent-type: application/json\r\n";
+    Reply::default().until(when).send(&format!("{head}content-length: {}\r\n\r\n{body}", body.len()))
+}
+
+#[tokio::test]
+async fn a_call_does_not_wait_for_a_replica_that_has_stopped() {
+    for (tool, moves) in [("look", true), ("pay", false)] {
+        let (a, b) = (frozen().await, well().await);
+        let host = before([&a, &b], SHORT).await;
+        let session = opened(&host, &a).await;
+        let answer = within("an answer", call(&session, 2, tool)).await;
+        if moves {
+            assert_eq!(answer["result"]["at"], "b", "{answer}");
+        } else {
+            assert_eq!(reason(&answer), ("outcome_unknown".to_owned(), false));
+        }
+        assert_eq!(within("an answer", call(&session, 3, "look")).await["result"]["at"], "b");
+        assert_eq!(host.upstream().healed(), 1);
+    }
+}
+
+/// It answers trials, however often and for however long it is asked.
+#[tokio::test]
+async fn a_slow_tool_of_a_replica_that_lives_is_waited_for() {
+    let slow = |request: &Request| match request.calls("pay") {
+        true => late(request, |log| trials(log) >= 8),
+        false => Reply::status(202),
+    };
+    let (a, b) = (Fronted::start("a", slow, Some(405)).await, well().await);
+    let host = before([&a, &b], SHORT).await;
+    let session = opened(&host, &a).await;
+    assert_eq!(within("an answer", call(&session, 2, "pay")).await["result"]["at"], "a");
+    assert_eq!((host.upstream().healed(), status(&host)), (0, vec![(true, 1), (true, 0)]));
+}
+
+/// A server that does one thing at a time answers no trial while it is busy. Nobody new goes there, and its call is waited for.
+#[tokio::test]
+async fn a_replica_that_is_busy_gets_nobody_new_and_keeps_its_call() {
+    let busy = |request: &Request| match request.calls("pay") {
+        true => late(request, is_prodded),
+        false => Reply::default().hang(),
+    };
+    let (a, b) = (Fronted::start("a", busy, None).await, well().await);
+    let host = before([&a, &b], LONG).await;
+    let session = opened(&host, &a).await;
+    let other = Session::open(&host).await;
+    assert_eq!(call(&other, 1, "look").await["result"]["at"], "b");
+    let paid = tokio::spawn({
+        let session = session.clone();
+        async move { call(&session, 2, "pay").await }
+    });
+    until(&host, &[(false, 1), (true, 1)]).await;
+    Session::open(&host).await;
+    assert_eq!(status(&host), [(false, 1), (true, 2)]);
+    a.server.prod();
+    assert_eq!(within("an answer", paid).await.unwrap()["result"]["at"], "a");
+    assert_eq!(host.upstream().healed(), 0);
+}
+
+#[tokio::test]
+async fn a_new_call_does_not_join_those_that_wait_for_a_replica_that_has_stopped() {
+    let (a, b) = (frozen().await, well().await);
+    let host = before([&a, &b], LONG).await;
+    let session = opened(&host, &a).await;
+    let _stream = session.tool(2, "pay", json!({})).stream().await;
+    until(&host, &[(false, 1), (true, 0)]).await;
+    assert_eq!(within("an answer", call(&session, 3, "pay")).await["result"]["at"], "b");
+    assert_eq!((host.upstream().healed(), calls(&a.server, "pay")), (1, 1));
+}
+
+/// Who has nobody else waits for as long as the call may take.
+#[tokio::test]
+async fn a_server_that_is_alone_is_waited_for() {
+    let busy = |request: &Request| match request.calls("pay") {
+        true => late(request, is_prodded),
+        false => Reply::default().hang(),
+    };
+    let a = Fronted::start("a", busy, None).await;
+    let host = before([&a], SHORT).await;
+    let session = opened(&host, &a).await;
+    let paid = tokio::spawn(async move { call(&session, 2, "pay").await });
+    // Longer than anybody would wait for one of several.
+    tokio::time::sleep((SILENCE + TRIAL + SHORT) * 2).await;
+    a.server.prod();
+    assert_eq!(within("an answer", paid).await.unwrap()["result"]["at"], "a");
+    assert_eq!(status(&host), [(true, 1)]);
+}
+
+/// Whoever has lost patience need not find out once more.
+#[tokio::test]
+async fn a_call_that_is_cancelled_at_a_replica_that_has_stopped_moves_its_session() {
+    let (a, b) = (frozen().await, well().await);
+    let host = before([&a, &b], LONG).await;
+    let session = opened(&host, &a).await;
+    let mut stream = session.tool(2, "pay", json!({})).stream().await;
+    until(&host, &[(false, 1), (true, 0)]).await;
+    assert_eq!(session.cancel(2).await.status, 202);
+    stream.messages().await;
+    until(&host, &[(false, 0), (true, 1)]).await;
+    assert_eq!(host.upstream().healed(), 1);
+}
+
+/// Opening a session twice does no harm, so nobody waits for a replica that does not answer.
+#[tokio::test]
+async fn a_session_is_not_opened_at_a_replica_that_has_stopped() {
+    let (a, b) = (frozen().await, well().await);
+    a.is_away.store(true, Ordering::SeqCst);
+    let host = Host::before(Backing::Memory, [a.server.url(), b.server.url()], |builder| {
+        builder.upstream(|config| config.vigil.silence = SILENCE)
+    })
+    .await;
+    // The head of its answer may take half a minute, a trial five seconds.
+    within("a session", Session::open(&host)).await;
+    assert_eq!(status(&host), [(false, 0), (true, 1)]);
+}
