@@ -195,7 +195,7 @@ impl Link {
 
     /// Opens a session at this place.
     pub(crate) async fn connect(&self, lane: usize, place: Place) -> Result<Seat, Error> {
-        let (url, headers, standalone) = (place.url.clone(), self.headers(), self.standalone());
+        let (url, headers, standalone) = (place.url.clone(), self.headers(), self.standalone(&place));
         let config = ClientConfig { url, headers, standalone, ..self.config.clone() };
         let owner = self.owner(lane, &place);
         let no = owner.seat;
@@ -208,7 +208,7 @@ impl Link {
         // Ids of the process before may still be in flight there.
         let first_id = random_number();
         let headers = self.headers();
-        let standalone = if self.lease.is_ours() { self.standalone() } else { Standalone::Closed };
+        let standalone = if self.lease.is_ours() { self.standalone(&place) } else { Standalone::Closed };
         let config =
             ClientConfig { url: place.url.clone(), first_id, headers, standalone, ..self.config.clone() };
         let owner = self.owner(lane, &place);
@@ -238,14 +238,19 @@ impl Link {
         }
     }
 
-    /// Whether the server's own stream is held. Once another upstream has the session, it is that one's.
-    fn standalone(&self) -> Standalone {
-        if self.shared.is_retired() { Standalone::Closed } else { self.config.standalone }
+    /// Whether the server's own stream is held. Once another upstream has the session there, it is that one's.
+    fn standalone(&self, place: &Place) -> Standalone {
+        let is_theirs = self.shared.is_heard_elsewhere(&place.name);
+        if is_theirs { Standalone::Closed } else { self.config.standalone }
     }
 
-    /// Listens no more to what the server sends outside of calls.
+    /// Listens no more to what servers send outside of calls, but for those to whom nobody else listens: a call that runs on may
+    /// be asked something there.
     pub(crate) fn fall_silent(&self) {
-        self.lanes.iter().filter_map(Lane::seat).for_each(|seat| seat.client.leave_standalone());
+        let seats = self.lanes.iter().filter_map(Lane::seat);
+        seats
+            .filter(|seat| self.shared.is_heard_elsewhere(&seat.place.name))
+            .for_each(|seat| seat.client.leave_standalone());
     }
 
     fn owner(&self, lane: usize, place: &Place) -> LinkOwner {

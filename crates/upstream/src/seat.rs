@@ -141,6 +141,15 @@ impl Servers {
         }
     }
 
+    /// Whether a session that is at this place of others' goes on here.
+    pub(crate) fn go_on_at(&self, name: &str, before: &Self) -> bool {
+        match (self, before) {
+            (Self::Http(replicas), Self::Http(_)) => replicas.find(name).is_some(),
+            // All programs are called the same, and these are others.
+            _ => false,
+        }
+    }
+
     /// Where requests without a session go: the best place that was not tried.
     pub(crate) fn stateless(&self, tried: &[String]) -> Option<Place> {
         match self {

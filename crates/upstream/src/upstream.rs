@@ -1,6 +1,6 @@
 //! The backend.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
@@ -61,8 +61,8 @@ pub(crate) struct Shared {
     pub(crate) farewells: Farewells,
     pub(crate) moves: Moves,
     healed: AtomicU64,
-    /// Another has taken its place.
-    retired: AtomicBool,
+    /// Who has taken its place.
+    successor: OnceLock<Weak<Self>>,
     /// This process takes nothing more upon itself.
     is_leaving: AtomicBool,
 }
@@ -99,7 +99,16 @@ impl Shared {
     }
 
     pub(crate) fn is_retired(&self) -> bool {
-        self.retired.load(Ordering::Acquire)
+        self.successor.get().is_some()
+    }
+
+    /// Whether somebody who has taken its place hears what the server says at this place outside of calls. What nobody else hears,
+    /// calls that run on have to hear themselves.
+    pub(crate) fn is_heard_elsewhere(&self, place: &str) -> bool {
+        let next = self.successor.get().and_then(Weak::upgrade);
+        next.is_some_and(|next| {
+            next.servers.go_on_at(place, &self.servers) && !next.is_retired() || next.is_heard_elsewhere(place)
+        })
     }
 
     pub(crate) fn is_leaving(&self) -> bool {
@@ -154,7 +163,7 @@ impl Upstream {
             farewells: Farewells::default(),
             moves: Moves::default(),
             healed: AtomicU64::new(0),
-            retired: AtomicBool::new(false),
+            successor: OnceLock::new(),
             is_leaving: AtomicBool::new(false),
         };
         Ok(Self { shared: Arc::new(shared), links: Arc::default(), attendance: Attendance::default() })
@@ -190,10 +199,11 @@ impl Upstream {
         }
     }
 
-    /// Takes the place of another. Calls that run there go on, and that is all that it does from now on: what the servers send
-    /// by themselves is heard here. Said before anybody calls this one: those calls count when it is decided whose turn it is.
+    /// Takes the place of another. Calls that run there go on, and that is all that it does from now on: what servers that both
+    /// know send by themselves is heard here, and what others send there until the last of the calls. Said before anybody calls this one: those calls count when it is decided whose turn it is.
     pub fn succeed(self: &Arc<Self>, before: &Self) {
-        before.shared.retired.store(true, Ordering::Release);
+        // Nobody succeeds twice.
+        let _ = before.shared.successor.set(Arc::downgrade(&self.shared));
         // Whoever counts does not notice.
         self.shared.healed.fetch_add(before.healed(), Ordering::Relaxed);
         let links = before.links.all();
@@ -219,7 +229,8 @@ impl Upstream {
     /// Whether a session of another upstream's is at a server of this one, as far as that is decided.
     fn goes_on_with(&self, link: &Link) -> bool {
         let seats: Vec<_> = link.lanes.iter().filter_map(Lane::seat).collect();
-        let is_ours = |seat: &Arc<Seat>| self.shared.servers.find(&link.short(), &seat.place.name).is_some();
+        let is_ours =
+            |seat: &Arc<Seat>| self.shared.servers.go_on_at(&seat.place.name, &link.shared.servers);
         seats.is_empty() || seats.iter().any(is_ours)
     }
 

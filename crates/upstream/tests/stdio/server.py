@@ -65,6 +65,8 @@ def call(message):
         for _ in range(arguments.get("times", 1)):
             notify("notifications/tools/list_changed", {})
     elif tool == "ask":
+        while not os.path.exists(arguments.get("after", "/")):
+            time.sleep(0.01)
         result["answer"] = ask(arguments.get("id", "ask-1"), "elicitation/create", {"message": "really?"})
     elif tool == "asks":
         ids = [f"ask-{n}" for n in range(arguments["count"])]
