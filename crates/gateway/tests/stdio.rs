@@ -12,7 +12,11 @@ use tempfile::TempDir;
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../upstream/tests/stdio/server.py");
 
 /// Another program, and the same program treated otherwise: what is in its environment, and what is said of the endpoint.
-const CHANGES: [(&str, &str); 2] = [("two", ""), ("one", "waiting = 7")];
+const CHANGES: [(&str, &str); 3] = [
+    ("two", ""),
+    ("one", "waiting = 7"),
+    ("one", "patience = \"5s\"\ntimeouts.control = \"9m\"\nbackoff.first = \"1s\""),
+];
 
 fn call(id: u64, tool: &str, arguments: Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": tool, "arguments": arguments}})
@@ -133,6 +137,25 @@ fn a_call_that_asks_after_a_change_is_answered() {
         let told = messages(&asking.read_to_end());
         let given = &told.last().expect("an answer")["result"]["answer"];
         assert_eq!(*given, json!({"result": {"action": "decline"}}), "{value} {endpoint}");
+    }
+}
+
+/// What a program remembers it keeps for as long as it is the same program, however else the endpoint is treated.
+#[test]
+fn a_change_of_anything_else_leaves_programs_alone() {
+    for sharing in ["per-session", "shared"] {
+        for (value, endpoint) in CHANGES {
+            let sharing = format!("sharing = \"{sharing}\"");
+            let scene = Scene::start(&config("one", "", &sharing));
+            let at = scene.gateway.at("/mcp");
+            let sessions = [at.open_session(), at.open_session()];
+            let pids = || sessions.each_ref().map(|session| result(at, session, "pid")["pid"].clone());
+            let before = pids();
+            scene.change(&config(value, endpoint, &sharing));
+            let after = pids();
+            assert_eq!(after == before, value == "one", "{sharing} {value} {endpoint}: {before:?} {after:?}");
+            eventually("others have ended", || before.iter().all(is_alive) == (value == "one"));
+        }
     }
 }
 

@@ -227,7 +227,7 @@ async fn attempt(
         seat.client.errand(request.method, request.params, options, Arc::clone(&ear) as Arc<dyn Listener>)?;
     // Nothing was sent yet, so nothing is heard before this.
     let _ = ear.id.set(errand.id().clone());
-    let _at_server = link.enter(seat, errand.id(), call);
+    let _at_server = link.in_flight.enter(seat.no, errand.id(), call);
     errand.run(call.cancelled()).await
 }
 

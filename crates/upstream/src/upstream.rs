@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use steadfast_client::{Config as ClientConfig, Error, Notification};
@@ -28,7 +29,6 @@ use crate::seats::Seats;
 use crate::stateless::{self, Forwarder};
 use crate::stdio::Programs;
 use crate::tools::Tools;
-use crate::turns::Turns;
 
 /// A server somewhere else, as the engine sees it.
 #[derive(Debug)]
@@ -120,6 +120,11 @@ impl Shared {
     }
 }
 
+/// How long a program may take to open a session: nobody is to wait for one that is ended meanwhile.
+fn opening(stdio: &Stdio, config: &Config) -> Duration {
+    stdio.opening.max(config.timeouts.control)
+}
+
 /// A number that no other process has begun with, with room to count on.
 pub(crate) fn random_number() -> i64 {
     let mut bytes = [0; 8];
@@ -131,6 +136,16 @@ pub(crate) fn random_number() -> i64 {
 impl Upstream {
     /// Nothing is sent yet: a server that is down now may be up when it is needed.
     pub async fn start(config: Config) -> Result<Self, StartError> {
+        Self::begin(config, None).await
+    }
+
+    /// The same for one that is to succeed another. If both run the same program in the same way, they share its processes, so that
+    /// these keep what they remember.
+    pub async fn start_after(config: Config, before: &Self) -> Result<Self, StartError> {
+        Self::begin(config, Some(before)).await
+    }
+
+    async fn begin(config: Config, before: Option<&Self>) -> Result<Self, StartError> {
         let (servers, mut client) = match &config.server {
             Server::Http { replicas, headers } => {
                 let first = replicas.first().cloned().ok_or(StartError::NoAddress)?;
@@ -141,11 +156,12 @@ impl Upstream {
                 (Servers::Http(replicas), client)
             }
             Server::Stdio(stdio) => {
-                // Nobody is to wait for a program that is ended meanwhile.
-                let opening = stdio.opening.max(config.timeouts.control);
-                let stdio = Stdio { opening, ..stdio.clone() };
-                let programs = Programs::new(stdio, config.backoff, random_number().unsigned_abs());
-                (Servers::stdio(programs), ClientConfig::new(http::Uri::from_static("http://stdio/mcp")))
+                let same = before.map(|before| &before.shared).filter(|before| before.config.runs(stdio));
+                let servers = same.map(|before| before.servers.clone()).unwrap_or_else(|| {
+                    let stdio = Stdio { opening: opening(stdio, &config), ..stdio.clone() };
+                    Servers::stdio(Programs::new(stdio, config.backoff, random_number().unsigned_abs()))
+                });
+                (servers, ClientConfig::new(http::Uri::from_static("http://stdio/mcp")))
             }
         };
         (client.limits, client.timeouts, client.backoff) = (config.limits, config.timeouts, config.backoff);
@@ -208,15 +224,22 @@ impl Upstream {
         self.shared.healed.fetch_add(before.healed(), Ordering::Relaxed);
         let links = before.links.all();
         links.iter().for_each(|link| link.fall_silent());
-        if let Servers::Stdio { .. } = self.shared.servers {
-            // Nobody hears a program that is not running, and it is started when it is needed.
-            return;
+        if let (Servers::Stdio { programs, .. }, Server::Stdio(stdio)) =
+            (&self.shared.servers, &self.shared.config.server)
+        {
+            let config = &self.shared.config;
+            programs.set_pace(opening(stdio, config), config.backoff);
+            if !before.shared.config.runs(stdio) {
+                // Nobody hears a program that is not running, and it is started when it is needed.
+                return;
+            }
         }
         self.links.inherit(before.links.leave(|link| self.goes_on_with(link)));
-        let sessions: Vec<_> = links.iter().filter_map(|link| link.session()).collect();
         let upstream = Arc::clone(self);
         tokio::spawn(async move {
-            for session in sessions {
+            // A program ends with the last link to it, so the old one stays until there is a new one.
+            for link in links {
+                let Some(session) = link.session() else { continue };
                 upstream.restored(session.clone()).await;
                 // It may have ended before there was a link that could be told of it.
                 if let Err(StateError::NoSession) = Seats::load(&session).await {
@@ -237,10 +260,8 @@ impl Upstream {
     /// The link of a session, made if this process had nothing to do with it so far. `request` is the client's newest.
     fn link(&self, session: &SessionHandle, request: Option<&Incoming>) -> Arc<Link> {
         let facts = session.facts();
-        let link = self.links.find_or_add(facts.id, |places| {
-            let calls = &self.shared.config.calls;
-            let turns = places.map(|places| Turns::succeeding(places, calls));
-            let link = Link::with(&self.shared, &self.links, Arc::clone(facts), turns);
+        let link = self.links.find_or_add(facts.id, |heritage| {
+            let link = Link::with(&self.shared, &self.links, Arc::clone(facts), heritage);
             link.open(session);
             link
         });

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -40,6 +40,7 @@ const INITIALIZE: &str = "initialize";
 /// The way to a program: starts it when a session is opened, and again after it has ended. Dropped, it ends it.
 #[derive(Debug)]
 pub struct Child {
+    me: Weak<Self>,
     yard: Arc<Yard>,
     name: String,
     current: Mutex<Current>,
@@ -86,12 +87,14 @@ struct Unavailable {
 }
 
 impl Child {
-    pub(super) fn new(yard: Arc<Yard>, name: &str) -> Self {
-        Self { yard, name: name.to_owned(), current: Mutex::default(), starts: AsyncMutex::default() }
+    pub(super) fn new(yard: Arc<Yard>, name: &str) -> Arc<Self> {
+        let (name, current, starts) = (name.to_owned(), Mutex::default(), AsyncMutex::default());
+        Arc::new_cyclic(|me| Self { me: Weak::clone(me), yard, name, current, starts })
     }
 
     async fn serve(&self, request: Request<Bytes>) -> Response<Body> {
-        let session = request.headers().get(headers::SESSION_ID).map(SessionId::parse);
+        let session = request.headers().get(headers::SESSION_ID);
+        let session = session.map(|value| SessionId::parse(value.to_str().ok()?));
         let method = request.method().clone();
         match (method, session) {
             (Method::POST, session) => self.post(session, request.body()).await,
@@ -167,7 +170,7 @@ impl Child {
             let seat = process.seat();
             match process.begin(Sender::Opening(seat), message, id) {
                 Ok(flight) => {
-                    let end = Instant::now() + self.yard.stdio.opening;
+                    let end = Instant::now() + self.yard.pace().opening;
                     starts.opening = Some(Opening { generation, seat, flight, end });
                 }
                 Err(error) => return unwritten(&error, id),
@@ -175,7 +178,7 @@ impl Child {
         }
         // It stays where it is while it is waited for: whoever waits may go.
         let Some(opening) = &mut starts.opening else { return not_found() };
-        let (seat, end) = (opening.seat, opening.outcome(&process, self.yard.stdio.opening).await);
+        let (seat, end) = (opening.seat, opening.outcome(&process, self.yard.pace().opening).await);
         starts.opening = None;
         match end {
             Some(End::Answer(text)) => {
@@ -242,7 +245,7 @@ impl Child {
             old.ended().await;
             note_end(starts, &old);
         }
-        let wait = starts.wait(&self.yard.backoff, Instant::now());
+        let wait = starts.wait(&self.yard.pace().backoff, Instant::now());
         if wait > RESTART_PATIENCE {
             let why =
                 format!("the program ended {} times in a row; it is started again later", starts.failures());
@@ -250,10 +253,16 @@ impl Child {
         }
         tokio::time::sleep(wait).await;
         let process = self.start().inspect_err(|_| starts.ended(Duration::ZERO, Instant::now()))?;
-        let mut current = self.current();
-        current.generation = self.yard.generations.fetch_add(1, Ordering::Relaxed) + 1;
-        current.process = Some(Arc::clone(&process));
-        Ok((process, current.generation))
+        let generation = self.yard.generations.fetch_add(1, Ordering::Relaxed) + 1;
+        let before = std::mem::replace(
+            &mut *self.current(),
+            Current { process: Some(Arc::clone(&process)), generation },
+        );
+        let mut children = self.yard.children();
+        children.remove(&before.generation);
+        children.insert(generation, Weak::clone(&self.me));
+        drop(children);
+        Ok((process, generation))
     }
 
     fn start(&self) -> Result<Arc<Process>, Unavailable> {
@@ -285,6 +294,8 @@ impl Transport for Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
+        let generation = self.current().generation;
+        self.yard.children().remove(&generation);
         if let Some(process) = self.process() {
             process.end("its session is over");
         }
@@ -303,9 +314,18 @@ impl Opening {
     }
 }
 
+impl Yard {
+    /// The way to the process that a session was opened in, if there still is one.
+    pub(super) fn child_with(&self, session: &str) -> Option<Arc<Child>> {
+        let id = SessionId::parse(session).filter(|id| id.boot == self.boot)?;
+        let found = self.children().get(&id.generation).cloned();
+        found.and_then(|child| child.upgrade())
+    }
+}
+
 impl SessionId {
-    fn parse(value: &HeaderValue) -> Option<Self> {
-        let mut parts = value.to_str().ok()?.splitn(3, '-');
+    fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.splitn(3, '-');
         let boot = u64::from_str_radix(parts.next()?, 16).ok()?;
         let (generation, seat) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
         Some(Self { boot, generation, seat })

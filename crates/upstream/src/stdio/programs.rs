@@ -1,7 +1,8 @@
 //! All processes of one program.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use steadfast_client::Backoff;
@@ -26,15 +27,37 @@ pub struct Programs {
 #[derive(Debug)]
 pub(super) struct Yard {
     pub(super) stdio: Stdio,
-    pub(super) backoff: Backoff,
+    pace: Mutex<Pace>,
     /// Tells the sessions of this run of ours from those of earlier ones.
     pub(super) boot: u64,
     /// How many processes there were.
     pub(super) generations: AtomicU64,
+    /// By the newest generation of each that has had one.
+    children: Mutex<BTreeMap<u64, Weak<Child>>>,
     /// One permit for each process that may run.
     pub(super) places: Arc<Semaphore>,
     pub(super) watch: Arc<Watch>,
     pub(super) ending: CancellationToken,
+}
+
+/// What may be another while processes run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    /// How long a process may take to answer `initialize`.
+    pub(super) opening: Duration,
+    /// How soon a program that keeps ending is started again.
+    pub(super) backoff: Backoff,
+}
+
+impl Yard {
+    pub(super) fn pace(&self) -> Pace {
+        *self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// By the newest generation of each that has had one.
+    pub(super) fn children(&self) -> MutexGuard<'_, BTreeMap<u64, Weak<Child>>> {
+        self.children.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Programs {
@@ -44,20 +67,31 @@ impl Programs {
         let places = Arc::new(Semaphore::new(stdio.processes.min(Semaphore::MAX_PERMITS)));
         let watch = Arc::new(Watch::new(stdio.farewell));
         let ending = CancellationToken::new();
-        let generations = AtomicU64::new(0);
-        let yard = Yard { stdio, backoff, boot, generations, places, watch, ending };
+        let pace = Mutex::new(Pace { opening: stdio.opening, backoff });
+        let (generations, children) = (AtomicU64::new(0), Mutex::default());
+        let yard = Yard { stdio, pace, boot, generations, children, places, watch, ending };
         Self { yard: Arc::new(yard), shared: OnceLock::new() }
     }
 
     /// How a session reaches its process: one of its own, or the one that all share. The name is for the log.
     pub fn child(&self, name: &str) -> Arc<Child> {
         match self.yard.stdio.sharing {
-            Sharing::PerSession => Arc::new(Child::new(Arc::clone(&self.yard), name)),
+            Sharing::PerSession => Child::new(Arc::clone(&self.yard), name),
             Sharing::Shared => {
-                let child = || Arc::new(Child::new(Arc::clone(&self.yard), "shared"));
+                let child = || Child::new(Arc::clone(&self.yard), "shared");
                 Arc::clone(self.shared.get_or_init(child))
             }
         }
+    }
+
+    /// The same for a session that has been opened before, and that another may have the way to.
+    pub fn child_with(&self, session: &str, name: &str) -> Arc<Child> {
+        self.yard.child_with(session).unwrap_or_else(|| self.child(name))
+    }
+
+    /// From now on a process may take so long to answer `initialize`, and one that keeps ending is started again so soon.
+    pub fn set_pace(&self, opening: Duration, backoff: Backoff) {
+        *self.yard.pace.lock().unwrap_or_else(PoisonError::into_inner) = Pace { opening, backoff };
     }
 
     /// Ends all processes and waits until nothing is left of them. None is started after this.
