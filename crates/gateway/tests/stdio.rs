@@ -178,3 +178,26 @@ fn a_program_may_take_its_time_to_start() {
     let patient = gateway.at("/patient");
     assert!(result(patient, &patient.open_session(), "pid")["pid"].is_u64());
 }
+
+/// One that lacks something, say: whoever opens a session hears what soon, and it is not started over and over again meanwhile.
+#[test]
+fn a_program_that_ends_at_once_says_why() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, starts) = (directory.path().join("steadfast.toml"), directory.path().join("starts"));
+    let text = format!(
+        "listen = \"127.0.0.1:0\"\nstore = \"memory:\"\n[[endpoint]]\nbackoff.first = \"1h\"\nbackoff.longest = \"1h\"\n\
+         stdio = {{ command = \"python3\", args = [\"{PROGRAM}\", \"exit\"], env = {{ STARTS = \"{}\" }} }}\n",
+        starts.display()
+    );
+    std::fs::write(&file, text).unwrap();
+    let gateway = Server::serve(&["--config", file.to_str().unwrap()]);
+    let initialize = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"},
+    }});
+    for _ in 0..3 {
+        let reply = gateway.post(None, &initialize).read_to_end();
+        let words = "the program ended with exit status: 3; its last words: no configuration was found";
+        assert!(reply.contains(words), "{reply}");
+        assert_eq!(std::fs::read_to_string(&starts).unwrap(), "xx", "once, and once more");
+    }
+}

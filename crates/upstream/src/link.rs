@@ -293,12 +293,10 @@ impl Link {
         let rest = messages::rest_of(&ask);
         let asked = match &ask.call {
             _ if !opened => Err(Refusal::NoSession),
-            Some(id) => {
-                match self.in_flight.find(seat, id).map(|call| call.ask(rest)) {
-                    Some(asked) => asked.await,
-                    None => Err(Refusal::AskWithdrawn),
-                }
-            }
+            Some(id) => match self.in_flight.find(seat, id).map(|call| call.ask(rest)) {
+                Some(asked) => asked.await,
+                None => Err(Refusal::AskWithdrawn),
+            },
             None => self.ask_anywhere(seat, rest).await,
         };
         messages::answer(&asked.map_err(|refusal| errors::of_ask(&refusal))?)

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use http::Uri;
-use steadfast_client::{Client, OpenSession};
 use steadfast_client::transport::Transport;
+use steadfast_client::{Client, OpenSession};
 use tokio::time::Instant;
 
 use crate::replicas::{Replica, Replicas, Taken};

@@ -1,7 +1,7 @@
 //! The backend.
 
-use std::sync::{Arc, OnceLock, Weak};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -107,7 +107,8 @@ impl Shared {
     pub(crate) fn is_heard_elsewhere(&self, place: &str) -> bool {
         let next = self.successor.get().and_then(Weak::upgrade);
         next.is_some_and(|next| {
-            next.servers.go_on_at(place, &self.servers) && !next.is_retired() || next.is_heard_elsewhere(place)
+            next.servers.go_on_at(place, &self.servers) && !next.is_retired()
+                || next.is_heard_elsewhere(place)
         })
     }
 
@@ -252,8 +253,7 @@ impl Upstream {
     /// Whether a session of another upstream's is at a server of this one, as far as that is decided.
     fn goes_on_with(&self, link: &Link) -> bool {
         let seats: Vec<_> = link.lanes.iter().filter_map(Lane::seat).collect();
-        let is_ours =
-            |seat: &Arc<Seat>| self.shared.servers.go_on_at(&seat.place.name, &link.shared.servers);
+        let is_ours = |seat: &Arc<Seat>| self.shared.servers.go_on_at(&seat.place.name, &link.shared.servers);
         seats.is_empty() || seats.iter().any(is_ours)
     }
 

@@ -7,14 +7,20 @@ use std::time::Duration;
 
 use steadfast_client::Backoff;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::child::Child;
+use super::restarts::Restarts;
+use super::session_id::SessionId;
+use super::unavailable::Unavailable;
 use super::watch::Watch;
 use crate::config::{Sharing, Stdio};
 
 /// How long the operating system may take to end what was killed.
 const FORCE: Duration = Duration::from_secs(5);
+/// The longest wait before a restart. If it has to be longer, whoever wants it is refused.
+const RESTART_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Starts a program as often as it is needed, within its bounds. Dropped, it ends them all.
 #[derive(Debug)]
@@ -34,6 +40,7 @@ pub(super) struct Yard {
     pub(super) generations: AtomicU64,
     /// By the newest generation of each that has had one.
     children: Mutex<BTreeMap<u64, Weak<Child>>>,
+    openings: Mutex<Restarts>,
     /// One permit for each process that may run.
     pub(super) places: Arc<Semaphore>,
     pub(super) watch: Arc<Watch>,
@@ -58,6 +65,32 @@ impl Yard {
     pub(super) fn children(&self) -> MutexGuard<'_, BTreeMap<u64, Weak<Child>>> {
         self.children.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// How it went when processes were started, or a session opened in them, whoever wanted it.
+    pub(super) fn openings(&self) -> MutexGuard<'_, Restarts> {
+        self.openings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long to wait before a process is started by somebody whose own ones ended like this.
+    pub(super) fn wait(&self, own: &Restarts) -> Result<Duration, Unavailable> {
+        let (backoff, now) = (self.pace().backoff, Instant::now());
+        let openings = self.openings();
+        let wait = openings.wait(&backoff, now).max(own.wait(&backoff, now));
+        if wait <= RESTART_PATIENCE {
+            return Ok(wait);
+        }
+        let times = openings.failures().max(own.failures());
+        let last = openings.why().map(|why| format!(", the last time: {why}")).unwrap_or_default();
+        let why = format!("the program ended {times} times in a row{last}; it is started again later");
+        Err(Unavailable::later(why, wait))
+    }
+
+    /// The way to the process that a session was opened in, if there still is one.
+    pub(super) fn child_with(&self, session: &str) -> Option<Arc<Child>> {
+        let id = SessionId::parse(session).filter(|id| id.boot == self.boot)?;
+        let found = self.children().get(&id.generation).cloned();
+        found.and_then(|child| child.upgrade())
+    }
 }
 
 impl Programs {
@@ -68,8 +101,8 @@ impl Programs {
         let watch = Arc::new(Watch::new(stdio.farewell));
         let ending = CancellationToken::new();
         let pace = Mutex::new(Pace { opening: stdio.opening, backoff });
-        let (generations, children) = (AtomicU64::new(0), Mutex::default());
-        let yard = Yard { stdio, pace, boot, generations, children, places, watch, ending };
+        let (generations, children, openings) = (AtomicU64::new(0), Mutex::default(), Mutex::default());
+        let yard = Yard { stdio, pace, boot, generations, children, openings, places, watch, ending };
         Self { yard: Arc::new(yard), shared: OnceLock::new() }
     }
 

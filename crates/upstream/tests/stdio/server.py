@@ -155,6 +155,9 @@ def serve(message):
         send({"id": message["id"], "error": {"code": -32601, "message": "unknown"}})
 
 
+if os.environ.get("STARTS"):
+    with open(os.environ["STARTS"], "a") as starts_file:
+        starts_file.write("x" if MODE == "exit" else f"{os.getpid()}")
 if MODE == "exit":
     die(3, "first words\nno configuration was found")
 if MODE == "late":
