@@ -201,3 +201,29 @@ fn a_program_that_ends_at_once_says_why() {
         assert_eq!(std::fs::read_to_string(&starts).unwrap(), "xx", "once, and once more");
     }
 }
+
+/// Nobody else knows the id of its session. It would be there for half an hour.
+#[test]
+fn a_client_that_goes_while_its_session_is_opened_leaves_no_program() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, starts) = (directory.path().join("steadfast.toml"), directory.path().join("starts"));
+    let text = format!(
+        "listen = \"127.0.0.1:0\"\nstore = \"memory:\"\n[[endpoint]]\n\
+         stdio = {{ command = \"python3\", args = [\"{PROGRAM}\", \"slow-start\"], env = {{ STARTS = \"{}\" }} }}\n",
+        starts.display()
+    );
+    std::fs::write(&file, text).unwrap();
+    let gateway = Server::serve(&["--config", file.to_str().unwrap()]);
+    let initialize = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"},
+    }});
+    let opening = gateway.post(None, &initialize);
+    let mut pid = Value::Null;
+    eventually("the program is there", || {
+        let text = std::fs::read_to_string(&starts).unwrap_or_default();
+        pid = text.parse::<u64>().map(Value::from).unwrap_or_default();
+        pid.is_u64()
+    });
+    drop(opening);
+    eventually("the program has ended", || !is_alive(&pid));
+}
