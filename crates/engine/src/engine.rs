@@ -24,7 +24,7 @@ use crate::handle::SessionHandle;
 use crate::jobs::is_job;
 use crate::listener::{Listener, Listeners, SessionEventKind};
 use crate::live::LiveSession;
-use crate::openings::Openings;
+use crate::openings::{Openings, Unclaimed};
 use crate::options::Options;
 use crate::refusal::Refusal;
 use crate::rota::Rota;
@@ -137,18 +137,22 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Opens a session and answers `initialize`: the session's id and the JSON text of the result.
+    /// Opens a session and answers `initialize`: the session's id and the JSON text of the result. If whoever asked for it goes
+    /// away before, the session is closed: nobody else knows its id.
     pub async fn open(
         &self,
         principal: Principal,
         revision: Revision,
         request: Incoming,
     ) -> Result<(SessionId, Bytes), OpenError> {
-        if self.is_draining() {
-            return Err(OpenError::Refused(Refusal::Draining));
-        }
+        let entered = self.admission.enter().map_err(OpenError::Refused)?;
         let engine = self.arc();
-        self.to_the_end(async move { engine.open_now(principal, revision, request).await }).await
+        let opened = self.to_the_end(async move {
+            let opened = engine.open_now(principal, revision, request).await;
+            drop(entered);
+            opened.map(|(id, result)| Unclaimed::new(engine, id, result))
+        });
+        Ok(opened.await?.claim())
     }
 
     async fn open_now(

@@ -2,10 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use steadfast_session::Time;
+use bytes::Bytes;
+use steadfast_session::command::Close;
+use steadfast_session::{CloseReason, SessionId, Time};
+use steadfast_store::StoreExt as _;
 use tokio::sync::oneshot;
+
+use crate::engine::Engine;
 
 /// One entry for each `initialize` that waits for the backend, by deadline.
 #[derive(Debug, Default)]
@@ -56,5 +61,37 @@ struct Entry<'a>(&'a Openings, (Time, u64));
 impl Drop for Entry<'_> {
     fn drop(&mut self) {
         self.0.waits().by_deadline.remove(&self.1);
+    }
+}
+
+/// A session that is open, until whoever asked for it has its id. Dropped before that, it is closed.
+pub(crate) struct Unclaimed {
+    engine: Option<Arc<Engine>>,
+    id: SessionId,
+    result: Bytes,
+}
+
+impl Unclaimed {
+    pub(crate) fn new(engine: Arc<Engine>, id: SessionId, result: Bytes) -> Self {
+        Self { engine: Some(engine), id, result }
+    }
+
+    pub(crate) fn claim(mut self) -> (SessionId, Bytes) {
+        self.engine = None;
+        (self.id, std::mem::take(&mut self.result))
+    }
+}
+
+impl Drop for Unclaimed {
+    fn drop(&mut self) {
+        let (Some(engine), id) = (self.engine.take(), self.id) else { return };
+        engine.clone().spawn(async move {
+            let close = Close { reason: CloseReason::ServerEnded };
+            let closed = engine.patiently(|| engine.store().run(id, close.clone(), engine.now())).await;
+            if let Err(error) = closed {
+                // It will expire.
+                tracing::warn!(session = %id.short(), %error, "a session that nobody knows of is still open");
+            }
+        });
     }
 }

@@ -32,7 +32,7 @@ impl Engine {
         }
         let (to, done) = oneshot::channel();
         self.spawn(async move {
-            // If nobody waits, what was begun or attached is undone by its own drop; a session stays until it expires.
+            // If nobody waits, what was begun, attached or opened is undone by its own drop.
             let _ = to.send(work.await);
         });
         done.await.unwrap_or_else(|_| Err(StoreError::Unknown("the server is going down".into()).into()))

@@ -7,8 +7,16 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 use support::{At, Server, eventually, get, messages};
+use tempfile::TempDir;
 
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../upstream/tests/stdio/server.py");
+
+/// Another program, and the same program treated otherwise: what is in its environment, and what is said of the endpoint.
+const CHANGES: [(&str, &str); 3] = [
+    ("two", ""),
+    ("one", "waiting = 7"),
+    ("one", "patience = \"5s\"\ntimeouts.control = \"9m\"\nbackoff.first = \"1s\""),
+];
 
 fn call(id: u64, tool: &str, arguments: Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": tool, "arguments": arguments}})
@@ -46,21 +54,45 @@ fn each_session_has_its_process_and_none_outlives_the_gateway() {
     eventually("the programs have ended", || !pids.iter().any(is_alive));
 }
 
+/// A gateway in front of the program, with its file.
+struct Scene {
+    directory: TempDir,
+    gateway: Server,
+}
+
+impl Scene {
+    fn start(text: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("steadfast.toml");
+        std::fs::write(&file, text).unwrap();
+        let log = directory.path().join("log");
+        let arguments = ["--config", file.to_str().unwrap()];
+        let gateway = Server::serve_logged(&arguments, &log, &[("FIRST", "one")]);
+        Self { directory, gateway }
+    }
+
+    /// Returns when it is in force. The first one that is.
+    fn change(&self, text: &str) {
+        std::fs::write(self.directory.path().join("steadfast.toml"), text).unwrap();
+        self.gateway.signal("HUP");
+        let applied = "steadfast_reloads_total{outcome=\"applied\"} 1";
+        eventually("the file is read again", || get(self.gateway.admin(), "/metrics").contains(applied));
+    }
+}
+
+/// With this value in the program's environment.
+fn config(value: &str, endpoint: &str, stdio: &str) -> String {
+    format!(
+        "listen = \"127.0.0.1:0\"\nadmin.listen = \"127.0.0.1:0\"\nstore = \"memory:\"\n[[endpoint]]\n{endpoint}\n\
+         [endpoint.stdio]\ncommand = \"python3\"\nargs = [\"{PROGRAM}\"]\nenv = {{ GIVEN = \"{value}\" }}\n{stdio}\n"
+    )
+}
+
 #[test]
 fn a_changed_program_takes_over_sessions_and_its_predecessor_finishes_its_calls() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("steadfast.toml");
-    let text = |value: &str| {
-        format!(
-            "listen = \"127.0.0.1:0\"\nadmin.listen = \"127.0.0.1:0\"\nstore = \"memory:\"\n[[endpoint]]\n\
-             [endpoint.stdio]\ncommand = \"python3\"\nargs = [\"{PROGRAM}\"]\nenv = {{ GIVEN = \"{value}\" }}\nsharing = \"shared\"\n"
-        )
-    };
-    std::fs::write(&file, text("env:FIRST")).unwrap();
-    let log = directory.path().join("log");
-    let arguments = ["--config", file.to_str().unwrap()];
-    let gateway = Server::serve_logged(&arguments, &log, &[("FIRST", "one")]);
-    let at = gateway.at("/mcp");
+    let shared = "sharing = \"shared\"";
+    let scene = Scene::start(&config("env:FIRST", "", shared));
+    let at = scene.gateway.at("/mcp");
     let (mine, other) = (at.open_session(), at.open_session());
     let before = result(at, &mine, "environment");
     assert_eq!(before["value"], "one");
@@ -68,17 +100,63 @@ fn a_changed_program_takes_over_sessions_and_its_predecessor_finishes_its_calls(
     let mut running = at.post(Some(&mine), &call(7, "slow", json!({"ms": 700})));
     running.read_until("\n\n");
 
-    std::fs::write(&file, text("two")).unwrap();
-    gateway.signal("HUP");
-    let reloads =
-        || get(gateway.admin(), "/metrics").contains("steadfast_reloads_total{outcome=\"applied\"} 1");
-    eventually("the file is read again", reloads);
+    scene.change(&config("two", "", shared));
     let after = result(at, &mine, "environment");
     assert_eq!(after["value"], "two", "the session is the same, the program another");
     let told = messages(&running.read_to_end());
     assert_eq!(told.last().expect("an answer")["result"]["pid"], before["pid"], "{told:?}");
     eventually("the predecessor has ended", || !is_alive(&before["pid"]));
     assert!(is_alive(&after["pid"]));
+}
+
+/// While two calls run nobody can tell which of them asks, so it is asked on the stream that belongs to none. Somebody has to read
+/// that, whatever becomes of the configuration.
+#[test]
+fn a_call_that_asks_after_a_change_is_answered() {
+    for (value, endpoint) in CHANGES {
+        let scene = Scene::start(&config("one", "", ""));
+        let at = scene.gateway.at("/mcp");
+        let session = at.open_session();
+        let go = scene.directory.path().join("go");
+        let _other = at.post(Some(&session), &call(8, "hang", json!({})));
+        let has_come = |count: usize| {
+            let seen = result(at, &session, "seen")["seen"].clone();
+            seen.as_array().expect("a list").iter().filter(|one| **one == "tools/call").count() >= count
+        };
+        eventually("the call has come", || has_come(2));
+        let mut asking = at.post(Some(&session), &call(9, "ask", json!({"after": go})));
+        let first = asking.read_until("\n\n");
+        assert!(first.starts_with("HTTP/1.1 200"), "{first}");
+
+        scene.change(&config(value, endpoint, ""));
+        std::fs::write(&go, "").unwrap();
+        let told = messages(&asking.read_until("elicitation/create"));
+        let asked = told.last().expect("an ask");
+        let answer = json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "decline"}});
+        assert!(at.post(Some(&session), &answer).read_to_end().starts_with("HTTP/1.1 202"));
+        let told = messages(&asking.read_to_end());
+        let given = &told.last().expect("an answer")["result"]["answer"];
+        assert_eq!(*given, json!({"result": {"action": "decline"}}), "{value} {endpoint}");
+    }
+}
+
+/// What a program remembers it keeps for as long as it is the same program, however else the endpoint is treated.
+#[test]
+fn a_change_of_anything_else_leaves_programs_alone() {
+    for sharing in ["per-session", "shared"] {
+        for (value, endpoint) in CHANGES {
+            let sharing = format!("sharing = \"{sharing}\"");
+            let scene = Scene::start(&config("one", "", &sharing));
+            let at = scene.gateway.at("/mcp");
+            let sessions = [at.open_session(), at.open_session()];
+            let pids = || sessions.each_ref().map(|session| result(at, session, "pid")["pid"].clone());
+            let before = pids();
+            scene.change(&config(value, endpoint, &sharing));
+            let after = pids();
+            assert_eq!(after == before, value == "one", "{sharing} {value} {endpoint}: {before:?} {after:?}");
+            eventually("others have ended", || before.iter().all(is_alive) == (value == "one"));
+        }
+    }
 }
 
 #[test]
@@ -99,4 +177,53 @@ fn a_program_may_take_its_time_to_start() {
     assert!(hasty.contains("\"error\"") && !hasty.contains("mcp-session-id"), "{hasty}");
     let patient = gateway.at("/patient");
     assert!(result(patient, &patient.open_session(), "pid")["pid"].is_u64());
+}
+
+/// One that lacks something, say: whoever opens a session hears what soon, and it is not started over and over again meanwhile.
+#[test]
+fn a_program_that_ends_at_once_says_why() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, starts) = (directory.path().join("steadfast.toml"), directory.path().join("starts"));
+    let text = format!(
+        "listen = \"127.0.0.1:0\"\nstore = \"memory:\"\n[[endpoint]]\nbackoff.first = \"1h\"\nbackoff.longest = \"1h\"\n\
+         stdio = {{ command = \"python3\", args = [\"{PROGRAM}\", \"exit\"], env = {{ STARTS = \"{}\" }} }}\n",
+        starts.display()
+    );
+    std::fs::write(&file, text).unwrap();
+    let gateway = Server::serve(&["--config", file.to_str().unwrap()]);
+    let initialize = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"},
+    }});
+    for _ in 0..3 {
+        let reply = gateway.post(None, &initialize).read_to_end();
+        let words = "the program ended with exit status: 3; its last words: no configuration was found";
+        assert!(reply.contains(words), "{reply}");
+        assert_eq!(std::fs::read_to_string(&starts).unwrap(), "xx", "once, and once more");
+    }
+}
+
+/// Nobody else knows the id of its session. It would be there for half an hour.
+#[test]
+fn a_client_that_goes_while_its_session_is_opened_leaves_no_program() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, starts) = (directory.path().join("steadfast.toml"), directory.path().join("starts"));
+    let text = format!(
+        "listen = \"127.0.0.1:0\"\nstore = \"memory:\"\n[[endpoint]]\n\
+         stdio = {{ command = \"python3\", args = [\"{PROGRAM}\", \"slow-start\"], env = {{ STARTS = \"{}\" }} }}\n",
+        starts.display()
+    );
+    std::fs::write(&file, text).unwrap();
+    let gateway = Server::serve(&["--config", file.to_str().unwrap()]);
+    let initialize = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"},
+    }});
+    let opening = gateway.post(None, &initialize);
+    let mut pid = Value::Null;
+    eventually("the program is there", || {
+        let text = std::fs::read_to_string(&starts).unwrap_or_default();
+        pid = text.parse::<u64>().map(Value::from).unwrap_or_default();
+        pid.is_u64()
+    });
+    drop(opening);
+    eventually("the program has ended", || !is_alive(&pid));
 }

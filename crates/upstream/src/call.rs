@@ -251,7 +251,7 @@ async fn attempt(
         seat.client.errand(request.method, request.params, options, Arc::clone(&ear) as Arc<dyn Listener>)?;
     // Nothing was sent yet, so nothing is heard before this.
     let _ = ear.id.set(errand.id().clone());
-    let _at_server = link.enter(seat, errand.id(), call);
+    let _at_server = link.in_flight.enter(seat.no, errand.id(), call);
     let run = errand.run(call.cancelled());
     match link.shared.servers.wait_at(&seat.place, link.shared.config.vigil) {
         Some(waiting) => tokio::select! {

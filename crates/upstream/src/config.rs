@@ -97,6 +97,13 @@ impl Default for Vigil {
     }
 }
 
+impl Config {
+    /// Whether the server is this program, run in this way.
+    pub(crate) fn runs(&self, stdio: &Stdio) -> bool {
+        matches!(&self.server, Server::Stdio(own) if own == stdio)
+    }
+}
+
 /// What the server is.
 #[derive(Clone)]
 pub enum Server {

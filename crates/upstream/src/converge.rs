@@ -51,7 +51,7 @@ impl Link {
         lost: Option<&Seated>,
     ) -> Option<(Place, OpenSession)> {
         let (name, open) = seats.session(lane)?;
-        let place = self.shared.servers.find(&self.short(), name)?;
+        let place = self.shared.servers.find(&self.short(), name, &open)?;
         // A replica may have got another name since.
         let is_there = |lost: &Seated| lost.place == place.name || lost.place == name;
         let is_lost = lost.is_some_and(|lost| lost.id == open.id && is_there(lost));

@@ -48,7 +48,7 @@ pub(crate) async fn bid(shared: &Arc<Shared>, links: &Arc<Links>, session: &Sess
 
 async fn part(link: &Link, place: &str, open: OpenSession) {
     let name = link.short();
-    let Some(place) = link.shared.servers.find(&name, place) else { return };
+    let Some(place) = link.shared.servers.find(&name, place, &open) else { return };
     let ended = match link.resume(0, place, open) {
         Ok(seat) => seat.client.close().await,
         Err(error) => Err(error),

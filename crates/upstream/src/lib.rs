@@ -13,6 +13,7 @@ mod errors;
 mod farewell;
 mod gaps;
 mod healing;
+mod in_flight;
 mod lease;
 mod link;
 mod links;

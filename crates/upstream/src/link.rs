@@ -1,16 +1,16 @@
 //! One client's session and where it is at the server.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HeaderValue};
 use steadfast_client::{
-    Ask, Client, Config as ClientConfig, Era, Error, Notification, OpenSession, Repeat, RequestId, Standalone,
+    Ask, Client, Config as ClientConfig, Era, Error, Notification, OpenSession, Repeat, Standalone,
 };
-use steadfast_engine::{CallHandle, Class, Facts, Incoming, Refusal, SessionHandle, SessionRef};
+use steadfast_engine::{Class, Facts, Incoming, Refusal, SessionHandle, SessionRef};
 use steadfast_wire::members::Members;
 use steadfast_wire::rpc::ErrorObject;
 use tokio::sync::watch;
@@ -19,8 +19,9 @@ use tokio::time::Instant;
 use crate::config::Credential;
 use crate::errors;
 use crate::gaps::Gaps;
+use crate::in_flight::InFlight;
 use crate::lease::{Held, Lease};
-use crate::links::Links;
+use crate::links::{Heritage, Links};
 use crate::messages;
 use crate::owner::LinkOwner;
 use crate::record::MAX_SUBSCRIPTIONS;
@@ -44,15 +45,13 @@ pub(crate) struct Link {
     /// Made when they are needed first, like the next: many sessions do nothing but listen.
     turns: OnceLock<Box<Turns>>,
     pub(crate) lanes: Vec<Lane>,
-    seats: AtomicU64,
     pub(crate) lease: Lease,
     gaps: OnceLock<Box<Gaps>>,
     /// Which version of where the lanes sit this process goes by.
     pub(crate) known: Known,
     /// The session has ended: whoever sits down now is too late.
     is_closed: AtomicBool,
-    /// The calls that are at the server, by seat and by their id there.
-    in_flight: Mutex<BTreeMap<(u64, i64), CallHandle>>,
+    pub(crate) in_flight: Arc<InFlight>,
     pub(crate) me: Weak<Self>,
 }
 
@@ -105,7 +104,7 @@ impl Lane {
 impl Link {
     /// A link that leads nowhere yet.
     pub(crate) fn new(shared: &Arc<Shared>, links: &Arc<Links>, facts: Arc<Facts>) -> Arc<Self> {
-        Self::with(shared, links, facts, None)
+        Self::with(shared, links, facts, Heritage::default())
     }
 
     /// The same for a session some of whose calls may be at the server already.
@@ -113,8 +112,9 @@ impl Link {
         shared: &Arc<Shared>,
         links: &Arc<Links>,
         facts: Arc<Facts>,
-        turns: Option<Turns>,
+        Heritage { places, in_flight }: Heritage,
     ) -> Arc<Self> {
+        let turns = places.map(|places| Box::new(Turns::succeeding(places, &shared.config.calls)));
         let config = client_config(shared, &facts);
         let lanes = (0..shared.config.calls.spread.get()).map(|_| Lane::default()).collect();
         Arc::new_cyclic(|me| Self {
@@ -124,14 +124,13 @@ impl Link {
             config,
             credential: RwLock::default(),
             session: watch::Sender::new(None),
-            turns: turns.map(|turns| OnceLock::from(Box::new(turns))).unwrap_or_default(),
+            turns: turns.map(OnceLock::from).unwrap_or_default(),
             lanes,
-            seats: AtomicU64::new(0),
             lease: Lease::default(),
             gaps: OnceLock::new(),
             known: Known::default(),
             is_closed: AtomicBool::new(false),
-            in_flight: Mutex::default(),
+            in_flight: in_flight.unwrap_or_default(),
             me: Weak::clone(me),
         })
     }
@@ -195,7 +194,7 @@ impl Link {
 
     /// Opens a session at this place.
     pub(crate) async fn connect(&self, lane: usize, place: Place) -> Result<Seat, Error> {
-        let (url, headers, standalone) = (place.url.clone(), self.headers(), self.standalone());
+        let (url, headers, standalone) = (place.url.clone(), self.headers(), self.standalone(&place));
         let config = ClientConfig { url, headers, standalone, ..self.config.clone() };
         let owner = self.owner(lane, &place);
         let no = owner.seat;
@@ -208,7 +207,7 @@ impl Link {
         // Ids of the process before may still be in flight there.
         let first_id = random_number();
         let headers = self.headers();
-        let standalone = if self.lease.is_ours() { self.standalone() } else { Standalone::Closed };
+        let standalone = if self.lease.is_ours() { self.standalone(&place) } else { Standalone::Closed };
         let config =
             ClientConfig { url: place.url.clone(), first_id, headers, standalone, ..self.config.clone() };
         let owner = self.owner(lane, &place);
@@ -238,19 +237,23 @@ impl Link {
         }
     }
 
-    /// Whether the server's own stream is held. Once another upstream has the session, it is that one's.
-    fn standalone(&self) -> Standalone {
-        if self.shared.is_retired() { Standalone::Closed } else { self.config.standalone }
+    /// Whether the server's own stream is held. Once another upstream has the session there, it is that one's.
+    fn standalone(&self, place: &Place) -> Standalone {
+        let is_theirs = self.shared.is_heard_elsewhere(&place.name);
+        if is_theirs { Standalone::Closed } else { self.config.standalone }
     }
 
-    /// Listens no more to what the server sends outside of calls.
+    /// Listens no more to what servers send outside of calls, but for those to whom nobody else listens: a call that runs on may
+    /// be asked something there.
     pub(crate) fn fall_silent(&self) {
-        self.lanes.iter().filter_map(Lane::seat).for_each(|seat| seat.client.leave_standalone());
+        let seats = self.lanes.iter().filter_map(Lane::seat);
+        seats
+            .filter(|seat| self.shared.is_heard_elsewhere(&seat.place.name))
+            .for_each(|seat| seat.client.leave_standalone());
     }
 
     fn owner(&self, lane: usize, place: &Place) -> LinkOwner {
-        let seat = self.seats.fetch_add(1, Ordering::Relaxed);
-        LinkOwner::new(Weak::clone(&self.me), lane, seat, place.name.clone())
+        LinkOwner::new(Weak::clone(&self.me), lane, self.in_flight.seat(), place.name.clone())
     }
 
     /// A lane sits here from now on.
@@ -270,13 +273,6 @@ impl Link {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    /// Notes a call under its id at the server, for as long as what this gives is kept.
-    pub(crate) fn enter(self: &Arc<Self>, seat: &Seat, id: &RequestId, call: &CallHandle) -> AtServer {
-        let key = (seat.no, number(id));
-        self.calls().insert(key, call.clone());
-        AtServer { link: Arc::clone(self), key }
-    }
-
     /// What a call has told the server of its session holds in all lanes. The others hear of it when it is their turn; a new
     /// one is told by the record. Resources are watched from the first alone.
     pub(crate) fn tell_other_lanes(&self, lane: usize, method: &str, params: &str) {
@@ -291,28 +287,16 @@ impl Link {
         }
     }
 
-    /// The newest call of a seat: some stream that is being read.
-    fn newest(&self, seat: u64) -> Option<CallHandle> {
-        self.calls().range((seat, i64::MIN)..=(seat, i64::MAX)).next_back().map(|(_, call)| call.clone())
-    }
-
-    fn calls(&self) -> MutexGuard<'_, BTreeMap<(u64, i64), CallHandle>> {
-        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Has the client answer what the server asks.
     pub(crate) async fn ask(&self, seat: u64, ask: Ask) -> Result<Bytes, ErrorObject> {
         let opened = self.opened().await.is_some();
         let rest = messages::rest_of(&ask);
         let asked = match &ask.call {
             _ if !opened => Err(Refusal::NoSession),
-            Some(id) => {
-                let call = self.calls().get(&(seat, number(id))).cloned();
-                match call.map(|call| call.ask(rest)) {
-                    Some(asked) => asked.await,
-                    None => Err(Refusal::AskWithdrawn),
-                }
-            }
+            Some(id) => match self.in_flight.find(seat, id).map(|call| call.ask(rest)) {
+                Some(asked) => asked.await,
+                None => Err(Refusal::AskWithdrawn),
+            },
             None => self.ask_anywhere(seat, rest).await,
         };
         messages::answer(&asked.map_err(|refusal| errors::of_ask(&refusal))?)
@@ -321,7 +305,7 @@ impl Link {
     /// Shows an ask of no call where the client reads. A call that ends takes with it what was asked on its stream, and this
     /// has nothing to do with it: then it is asked once more, on a stream of no call.
     async fn ask_anywhere(&self, seat: u64, rest: Bytes) -> Result<Bytes, Refusal> {
-        if let Some(asked) = self.newest(seat).map(|call| call.ask(rest.clone())) {
+        if let Some(asked) = self.in_flight.newest(seat).map(|call| call.ask(rest.clone())) {
             match asked.await {
                 Err(Refusal::AskWithdrawn) => {}
                 outcome => return outcome,
@@ -369,8 +353,7 @@ impl Link {
 
     /// Tells the client something in our own name, where it reads: on the stream of a call, or a standalone one.
     pub(crate) async fn tell(&self, session: &SessionHandle, class: Class, payload: Bytes) {
-        let newest = self.calls().values().next_back().cloned();
-        let told = match newest {
+        let told = match self.in_flight.newest(u64::MAX) {
             Some(call) => call.notify(class, payload).await,
             None => session.notify(class, payload).await,
         };
@@ -425,26 +408,6 @@ fn client_config(shared: &Shared, facts: &Facts) -> ClientConfig {
     }
     config.standalone = if shared.config.standalone { Standalone::Held } else { Standalone::Closed };
     config
-}
-
-/// The number of an id of ours: all of them are numbers.
-fn number(id: &RequestId) -> i64 {
-    match id {
-        RequestId::Number(number) => *number,
-        _ => i64::MIN,
-    }
-}
-
-/// A call's entry among those at the server.
-pub(crate) struct AtServer {
-    link: Arc<Link>,
-    key: (u64, i64),
-}
-
-impl Drop for AtServer {
-    fn drop(&mut self) {
-        self.link.calls().remove(&self.key);
-    }
 }
 
 impl std::fmt::Debug for Link {

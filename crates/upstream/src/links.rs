@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use steadfast_engine::SessionId;
 
+use crate::in_flight::InFlight;
 use crate::link::Link;
 use crate::turns::Places;
 
@@ -19,8 +20,23 @@ struct Inner {
     open: HashMap<SessionId, Arc<Link>>,
     /// Those whose link was removed last, the newest at the end.
     ended: VecDeque<SessionId>,
-    /// What sessions without a link have of the configuration before: whose turn it is there.
-    inherited: HashMap<SessionId, Weak<Places>>,
+    /// What sessions without a link have of the configuration before.
+    inherited: HashMap<SessionId, Legacy>,
+}
+
+/// What calls that run at the server leave to the link of the next configuration, for as long as they run.
+#[derive(Clone, Debug)]
+pub(crate) struct Legacy {
+    places: Weak<Places>,
+    in_flight: Weak<InFlight>,
+}
+
+/// The same, for the one who has it.
+#[derive(Debug, Default)]
+pub(crate) struct Heritage {
+    /// Whose turn it is.
+    pub(crate) places: Option<Arc<Places>>,
+    pub(crate) in_flight: Option<Arc<InFlight>>,
 }
 
 /// What was known of a session that is to be forgotten.
@@ -41,28 +57,28 @@ impl Links {
         self.lock().open.get(session).cloned()
     }
 
-    /// `make` is given the places that calls of the session have already, if there are any.
+    /// `make` is given what there is of calls of the session that run already.
     pub(crate) fn find_or_add(
         &self,
         session: SessionId,
-        make: impl FnOnce(Option<Arc<Places>>) -> Arc<Link>,
+        make: impl FnOnce(Heritage) -> Arc<Link>,
     ) -> Arc<Link> {
         let Inner { open, inherited, .. } = &mut *self.lock();
-        let make = || make(inherited.remove(&session).and_then(|places| places.upgrade()));
+        let make = || make(inherited.remove(&session).map(|legacy| legacy.claimed()).unwrap_or_default());
         Arc::clone(open.entry(session).or_insert_with(make))
     }
 
-    /// Whose turn it is in each session, for the links of the next configuration. `goes_on`: its calls stay where they are.
-    pub(crate) fn leave(&self, goes_on: impl Fn(&Link) -> bool) -> HashMap<SessionId, Weak<Places>> {
+    /// What there is for the links of the next configuration. `goes_on`: its calls stay where they are.
+    pub(crate) fn leave(&self, goes_on: impl Fn(&Link) -> bool) -> HashMap<SessionId, Legacy> {
         let mut inner = self.lock();
         let mut left = std::mem::take(&mut inner.inherited);
-        left.retain(|_, places| places.strong_count() > 0);
+        left.retain(|_, legacy| legacy.is_left());
         let open = inner.open.iter().filter(|(_, link)| goes_on(link));
-        left.extend(open.map(|(session, link)| (*session, link.turns().places())));
+        left.extend(open.map(|(session, link)| (*session, Legacy::of(link))));
         left
     }
 
-    pub(crate) fn inherit(&self, left: HashMap<SessionId, Weak<Places>>) {
+    pub(crate) fn inherit(&self, left: HashMap<SessionId, Legacy>) {
         self.lock().inherited = left;
     }
 
@@ -85,5 +101,19 @@ impl Links {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Legacy {
+    fn of(link: &Link) -> Self {
+        Self { places: link.turns().places(), in_flight: Arc::downgrade(&link.in_flight) }
+    }
+
+    fn is_left(&self) -> bool {
+        self.places.strong_count() > 0 || self.in_flight.strong_count() > 0
+    }
+
+    fn claimed(&self) -> Heritage {
+        Heritage { places: self.places.upgrade(), in_flight: self.in_flight.upgrade() }
     }
 }

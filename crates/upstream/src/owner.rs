@@ -34,7 +34,8 @@ impl LinkOwner {
 
     /// What the server says outside of calls is not heard here any more. Maybe it is elsewhere.
     fn lost_the_stream(&self, error: Error) {
-        let Some(link) = self.open_link() else { return };
+        // Calls that are left from another configuration do not move for the sake of hearing.
+        let Some(link) = self.open_link().filter(|link| !link.shared.is_retired()) else { return };
         let session = link.short();
         let (lane, seat) = (self.lane, self.seat);
         if link.lanes[lane].is_deaf.swap(true, Ordering::Relaxed) {

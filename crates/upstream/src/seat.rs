@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use http::Uri;
-use steadfast_client::Client;
 use steadfast_client::transport::Transport;
+use steadfast_client::{Client, OpenSession};
 use tokio::time::Instant;
 
 use crate::config::Vigil;
@@ -108,20 +108,20 @@ fn locked(trust: &Mutex<Trust>) -> MutexGuard<'_, Trust> {
 }
 
 /// Every process of the server.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Servers {
     Http(Arc<Replicas>),
     Stdio {
-        programs: Programs,
+        programs: Arc<Programs>,
         /// The process that serves requests without a session.
-        stateless: OnceLock<Arc<Child>>,
+        stateless: Arc<OnceLock<Arc<Child>>>,
         era: Arc<Era>,
     },
 }
 
 impl Servers {
     pub(crate) fn stdio(programs: Programs) -> Self {
-        Self::Stdio { programs, stateless: OnceLock::new(), era: Arc::default() }
+        Self::Stdio { programs: Arc::new(programs), stateless: Arc::default(), era: Arc::default() }
     }
 
     /// The best place that was not tried. The session is named for the log.
@@ -134,12 +134,26 @@ impl Servers {
         }
     }
 
-    pub(crate) fn find(&self, session: &str, name: &str) -> Option<Place> {
+    /// The place with this name at which there is, or was, this session of the server's.
+    pub(crate) fn find(&self, session: &str, name: &str, open: &OpenSession) -> Option<Place> {
         match self {
             Self::Http(replicas) => replicas.find(name).map(|replica| Place::at(&replica)),
             Self::Stdio { programs, era, .. } => {
-                (name == PROGRAM).then(|| Place::program(programs.child(session), era))
+                let id = open.id.as_deref().unwrap_or_default();
+                (name == PROGRAM).then(|| Place::program(programs.child_with(id, session), era))
             }
+        }
+    }
+
+    /// Whether a session that is at this place of others' goes on here.
+    pub(crate) fn go_on_at(&self, name: &str, before: &Self) -> bool {
+        match (self, before) {
+            (Self::Http(replicas), Self::Http(_)) => replicas.find(name).is_some(),
+            // All programs are called the same.
+            (Self::Stdio { programs, .. }, Self::Stdio { programs: before, .. }) => {
+                Arc::ptr_eq(programs, before)
+            }
+            _ => false,
         }
     }
 

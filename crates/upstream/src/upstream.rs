@@ -1,7 +1,8 @@
 //! The backend.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use bytes::Bytes;
 use steadfast_client::{Config as ClientConfig, Error, Notification};
@@ -29,7 +30,6 @@ use crate::seats::Seats;
 use crate::stateless::{self, Forwarder};
 use crate::stdio::Programs;
 use crate::tools::Tools;
-use crate::turns::Turns;
 
 /// A server somewhere else, as the engine sees it.
 #[derive(Debug)]
@@ -62,8 +62,8 @@ pub(crate) struct Shared {
     pub(crate) farewells: Farewells,
     pub(crate) moves: Moves,
     healed: AtomicU64,
-    /// Another has taken its place.
-    retired: AtomicBool,
+    /// Who has taken its place.
+    successor: OnceLock<Weak<Self>>,
     /// Cancelled when this process takes nothing more upon itself.
     leaving: CancellationToken,
 }
@@ -100,7 +100,17 @@ impl Shared {
     }
 
     pub(crate) fn is_retired(&self) -> bool {
-        self.retired.load(Ordering::Acquire)
+        self.successor.get().is_some()
+    }
+
+    /// Whether somebody who has taken its place hears what the server says at this place outside of calls. What nobody else hears,
+    /// calls that run on have to hear themselves.
+    pub(crate) fn is_heard_elsewhere(&self, place: &str) -> bool {
+        let next = self.successor.get().and_then(Weak::upgrade);
+        next.is_some_and(|next| {
+            next.servers.go_on_at(place, &self.servers) && !next.is_retired()
+                || next.is_heard_elsewhere(place)
+        })
     }
 
     pub(crate) fn is_leaving(&self) -> bool {
@@ -121,6 +131,11 @@ impl Shared {
     }
 }
 
+/// How long a program may take to open a session: nobody is to wait for one that is ended meanwhile.
+fn opening(stdio: &Stdio, config: &Config) -> Duration {
+    stdio.opening.max(config.timeouts.control)
+}
+
 /// A number that no other process has begun with, with room to count on.
 pub(crate) fn random_number() -> i64 {
     let mut bytes = [0; 8];
@@ -132,6 +147,16 @@ pub(crate) fn random_number() -> i64 {
 impl Upstream {
     /// Nothing is sent yet: a server that is down now may be up when it is needed.
     pub async fn start(config: Config) -> Result<Self, StartError> {
+        Self::begin(config, None).await
+    }
+
+    /// The same for one that is to succeed another. If both run the same program in the same way, they share its processes, so that
+    /// these keep what they remember.
+    pub async fn start_after(config: Config, before: &Self) -> Result<Self, StartError> {
+        Self::begin(config, Some(before)).await
+    }
+
+    async fn begin(config: Config, before: Option<&Self>) -> Result<Self, StartError> {
         let (servers, mut client) = match &config.server {
             Server::Http { replicas, headers } => {
                 let first = replicas.first().cloned().ok_or(StartError::NoAddress)?;
@@ -143,11 +168,12 @@ impl Upstream {
                 (Servers::Http(replicas), client)
             }
             Server::Stdio(stdio) => {
-                // Nobody is to wait for a program that is ended meanwhile.
-                let opening = stdio.opening.max(config.timeouts.control);
-                let stdio = Stdio { opening, ..stdio.clone() };
-                let programs = Programs::new(stdio, config.backoff, random_number().unsigned_abs());
-                (Servers::stdio(programs), ClientConfig::new(http::Uri::from_static("http://stdio/mcp")))
+                let same = before.map(|before| &before.shared).filter(|before| before.config.runs(stdio));
+                let servers = same.map(|before| before.servers.clone()).unwrap_or_else(|| {
+                    let stdio = Stdio { opening: opening(stdio, &config), ..stdio.clone() };
+                    Servers::stdio(Programs::new(stdio, config.backoff, random_number().unsigned_abs()))
+                });
+                (servers, ClientConfig::new(http::Uri::from_static("http://stdio/mcp")))
             }
         };
         (client.limits, client.timeouts, client.backoff) = (config.limits, config.timeouts, config.backoff);
@@ -165,7 +191,7 @@ impl Upstream {
             farewells: Farewells::default(),
             moves: Moves::default(),
             healed: AtomicU64::new(0),
-            retired: AtomicBool::new(false),
+            successor: OnceLock::new(),
             leaving: CancellationToken::new(),
         };
         Ok(Self { shared: Arc::new(shared), links: Arc::default(), attendance: Attendance::default() })
@@ -201,23 +227,31 @@ impl Upstream {
         }
     }
 
-    /// Takes the place of another. Calls that run there go on, and that is all that it does from now on: what the servers send
-    /// by themselves is heard here. Said before anybody calls this one: those calls count when it is decided whose turn it is.
+    /// Takes the place of another. Calls that run there go on, and that is all that it does from now on: what servers that both
+    /// know send by themselves is heard here, and what others send there until the last of the calls. Said before anybody calls this one: those calls count when it is decided whose turn it is.
     pub fn succeed(self: &Arc<Self>, before: &Self) {
-        before.shared.retired.store(true, Ordering::Release);
+        // Nobody succeeds twice.
+        let _ = before.shared.successor.set(Arc::downgrade(&self.shared));
         // Whoever counts does not notice.
         self.shared.healed.fetch_add(before.healed(), Ordering::Relaxed);
         let links = before.links.all();
         links.iter().for_each(|link| link.fall_silent());
-        if let Servers::Stdio { .. } = self.shared.servers {
-            // Nobody hears a program that is not running, and it is started when it is needed.
-            return;
+        if let (Servers::Stdio { programs, .. }, Server::Stdio(stdio)) =
+            (&self.shared.servers, &self.shared.config.server)
+        {
+            let config = &self.shared.config;
+            programs.set_pace(opening(stdio, config), config.backoff);
+            if !before.shared.config.runs(stdio) {
+                // Nobody hears a program that is not running, and it is started when it is needed.
+                return;
+            }
         }
         self.links.inherit(before.links.leave(|link| self.goes_on_with(link)));
-        let sessions: Vec<_> = links.iter().filter_map(|link| link.session()).collect();
         let upstream = Arc::clone(self);
         tokio::spawn(async move {
-            for session in sessions {
+            // A program ends with the last link to it, so the old one stays until there is a new one.
+            for link in links {
+                let Some(session) = link.session() else { continue };
                 upstream.restored(session.clone()).await;
                 // It may have ended before there was a link that could be told of it.
                 if let Err(StateError::NoSession) = Seats::load(&session).await {
@@ -230,17 +264,15 @@ impl Upstream {
     /// Whether a session of another upstream's is at a server of this one, as far as that is decided.
     fn goes_on_with(&self, link: &Link) -> bool {
         let seats: Vec<_> = link.lanes.iter().filter_map(Lane::seat).collect();
-        let is_ours = |seat: &Arc<Seat>| self.shared.servers.find(&link.short(), &seat.place.name).is_some();
+        let is_ours = |seat: &Arc<Seat>| self.shared.servers.go_on_at(&seat.place.name, &link.shared.servers);
         seats.is_empty() || seats.iter().any(is_ours)
     }
 
     /// The link of a session, made if this process had nothing to do with it so far. `request` is the client's newest.
     fn link(&self, session: &SessionHandle, request: Option<&Incoming>) -> Arc<Link> {
         let facts = session.facts();
-        let link = self.links.find_or_add(facts.id, |places| {
-            let calls = &self.shared.config.calls;
-            let turns = places.map(|places| Turns::succeeding(places, calls));
-            let link = Link::with(&self.shared, &self.links, Arc::clone(facts), turns);
+        let link = self.links.find_or_add(facts.id, |heritage| {
+            let link = Link::with(&self.shared, &self.links, Arc::clone(facts), heritage);
             link.open(session);
             link
         });

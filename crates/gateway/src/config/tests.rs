@@ -155,6 +155,24 @@ fn mistakes_are_found_where_they_are() {
         ],
     );
     check(
+        &format!(
+            "{UPSTREAM}spread = 65\ntimeouts = {{ head = \"0s\", call = \"0s\" }}\n[[endpoint]]\npath = \"/ok\"\nspread = 64\ndemo = true"
+        ),
+        &[
+            "f.toml:4:21: endpoint[0].timeouts.head: no time at all is too short",
+            "f.toml:4:34: endpoint[0].timeouts.call: no time at all is too short",
+            "f.toml:3:10: endpoint[0].spread: 65 sessions of the server's for one of a client's are too many",
+        ],
+    );
+    check(
+        "[[endpoint]]\nstandalone = false\ntimeouts.control = \"0s\"\nstdio = { command = \"x\", processes = 0 }",
+        &[
+            "f.toml:3:20: endpoint[0].timeouts.control: no time at all is too short",
+            "f.toml:2:14: endpoint[0].standalone: while several calls run, a program asks where nobody would read it",
+            "f.toml:4:38: endpoint[0].stdio.processes: no process at all is too few",
+        ],
+    );
+    check(
         &format!("{UPSTREAM}http.keep_alive = \"0s\"\nengine.sweep_interval = \"0s\""),
         &[
             "f.toml:3:19: endpoint[0].http.keep_alive: no time at all is too short",

@@ -92,7 +92,7 @@ impl Gateway {
         let door = if running.has_door_of(plan) { None } else { Some(running.new_door(plan).await?) };
         let server = match &plan.behind {
             Behind::Upstream(config) if !running.has_server_of(plan) => {
-                Some(Upstream::start(config.as_ref().clone()).await.map_err(EndpointError::Upstream)?)
+                Some(running.new_server(config).await?)
             }
             Behind::Upstream(_) | Behind::Demo => None,
         };

@@ -115,6 +115,16 @@ impl Running {
         Door::open(&plan.auth, &self.namespace, before).await.map_err(EndpointError::Auth)
     }
 
+    /// The server as it is to be. What runs of it goes on if it is the same.
+    pub(crate) async fn new_server(&self, config: &upstream::Config) -> Result<Upstream, EndpointError> {
+        let (config, before) = (config.clone(), self.backend.as_ref().map(|backend| backend.current()));
+        let started = match before {
+            Some(before) => Upstream::start_after(config, &before).await,
+            None => Upstream::start(config).await,
+        };
+        started.map_err(EndpointError::Upstream)
+    }
+
     /// Whether the server behind it, and how it is treated, are the same.
     pub(crate) fn has_server_of(&self, plan: &EndpointPlan) -> bool {
         let (old, new) = (&self.plan.written, &plan.written);

@@ -2,12 +2,11 @@
 
 use std::future::Future;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::RETRY_AFTER;
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use steadfast_client::Boxed;
 use steadfast_client::transport::{Body, SendError, Transport};
@@ -23,13 +22,13 @@ use super::programs::Yard;
 use super::reply::{empty, events, full, json, not_found, refuse};
 use super::restarts::Restarts;
 use super::router::Sender;
+use super::session_id::SessionId;
 use super::splice;
+use super::unavailable::Unavailable;
 use crate::config::Sharing;
 
 /// How long an answer is waited for before the head of a stream goes out. One that comes in time is plain JSON.
 const HEAD_PATIENCE: Duration = Duration::from_secs(1);
-/// The longest wait before a restart. If it has to be longer, whoever wants it is refused.
-const RESTART_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a program may take to answer `server/discover`. Some with sessions ignore what they do not know; then it counts
 /// as unknown to them.
 const DISCOVER_PATIENCE: Duration = Duration::from_secs(10);
@@ -40,6 +39,7 @@ const INITIALIZE: &str = "initialize";
 /// The way to a program: starts it when a session is opened, and again after it has ended. Dropped, it ends it.
 #[derive(Debug)]
 pub struct Child {
+    me: Weak<Self>,
     yard: Arc<Yard>,
     name: String,
     current: Mutex<Current>,
@@ -71,27 +71,22 @@ struct Opening {
     end: Instant,
 }
 
-/// A session as its id names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct SessionId {
-    boot: u64,
-    generation: u64,
-    seat: u64,
-}
-
-/// Why there is no process.
-struct Unavailable {
-    why: String,
-    retry_after: Option<Duration>,
+/// Why no session was opened.
+enum Unopened {
+    /// The process has ended by itself.
+    Ended(Unavailable),
+    Otherwise(Unavailable),
 }
 
 impl Child {
-    pub(super) fn new(yard: Arc<Yard>, name: &str) -> Self {
-        Self { yard, name: name.to_owned(), current: Mutex::default(), starts: AsyncMutex::default() }
+    pub(super) fn new(yard: Arc<Yard>, name: &str) -> Arc<Self> {
+        let (name, current, starts) = (name.to_owned(), Mutex::default(), AsyncMutex::default());
+        Arc::new_cyclic(|me| Self { me: Weak::clone(me), yard, name, current, starts })
     }
 
     async fn serve(&self, request: Request<Bytes>) -> Response<Body> {
-        let session = request.headers().get(headers::SESSION_ID).map(SessionId::parse);
+        let session = request.headers().get(headers::SESSION_ID);
+        let session = session.map(|value| SessionId::parse(value.to_str().ok()?));
         let method = request.method().clone();
         match (method, session) {
             (Method::POST, session) => self.post(session, request.body()).await,
@@ -145,55 +140,73 @@ impl Child {
         empty(StatusCode::OK)
     }
 
-    /// Opens a session: in a new process, or in the one that is shared.
+    /// Opens a session: in a new process, or in the one that is shared. A program that ends meanwhile may have had bad luck; if it
+    /// does so again, whoever waits is told, and those who come next have to wait.
     async fn open(&self, message: &Message<'_>, id: &RequestId) -> Response<Body> {
         let mut starts = self.starts.lock().await;
+        let mut opened = self.open_once(&mut starts, message, id).await;
+        if let Err(Unopened::Ended(_)) = &opened
+            && self.yard.openings().failures() == 1
+        {
+            opened = self.open_once(&mut starts, message, id).await;
+        }
+        opened.unwrap_or_else(|(Unopened::Ended(why) | Unopened::Otherwise(why))| why.response(id))
+    }
+
+    async fn open_once(
+        &self,
+        starts: &mut Starts,
+        message: &Message<'_>,
+        id: &RequestId,
+    ) -> Result<Response<Body>, Unopened> {
         if let (Sharing::PerSession, Some(process)) = (self.yard.stdio.sharing, self.process())
             && process.welcome().is_some()
         {
             process.end("another session takes its place");
         }
-        let (process, generation) = match self.running(&mut starts.restarts).await {
-            Ok(running) => running,
-            Err(unavailable) => return unavailable.response(id),
-        };
+        let (process, generation) = self.running(&mut starts.restarts).await.map_err(Unopened::Otherwise)?;
         let boot = self.yard.boot;
         if let Some(result) = process.welcome() {
             let text =
                 [format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"#).as_bytes(), &result, b"}"].concat();
-            return SessionId { boot, generation, seat: process.seat() }.welcome(text.into());
+            return Ok(SessionId { boot, generation, seat: process.seat() }.welcome(text.into()));
         }
         if starts.opening.as_ref().is_none_or(|opening| opening.generation != generation) {
             let seat = process.seat();
             match process.begin(Sender::Opening(seat), message, id) {
                 Ok(flight) => {
-                    let end = Instant::now() + self.yard.stdio.opening;
+                    let end = Instant::now() + self.yard.pace().opening;
                     starts.opening = Some(Opening { generation, seat, flight, end });
                 }
-                Err(error) => return unwritten(&error, id),
+                Err(error) => return Ok(unwritten(&error, id)),
             }
         }
         // It stays where it is while it is waited for: whoever waits may go.
-        let Some(opening) = &mut starts.opening else { return not_found() };
-        let (seat, end) = (opening.seat, opening.outcome(&process, self.yard.stdio.opening).await);
+        let Some(opening) = &mut starts.opening else { return Ok(not_found()) };
+        let (seat, end) = (opening.seat, opening.outcome(&process, self.yard.pace().opening).await);
         starts.opening = None;
         match end {
             Some(End::Answer(text)) => {
                 let text = with_id(text, id);
                 let Some(result) = result_in(&text) else {
                     process.leave(seat);
-                    return json(StatusCode::OK, text);
+                    return Ok(json(StatusCode::OK, text));
                 };
                 process.set_welcome(result);
-                SessionId { boot, generation, seat }.welcome(text)
+                *self.yard.openings() = Restarts::default();
+                Ok(SessionId { boot, generation, seat }.welcome(text))
             }
             Some(End::Broken(why)) => {
                 process.ended().await;
-                note_end(&mut starts.restarts, &process);
-                Unavailable { why, retry_after: None }.response(id)
+                if process.take_lived().is_some() {
+                    self.yard.openings().failed(&why, Instant::now());
+                }
+                let was_ended = process.was_ended();
+                let unavailable = Unavailable::broken(why);
+                Err(if was_ended { Unopened::Otherwise(unavailable) } else { Unopened::Ended(unavailable) })
             }
             // Nothing else comes to a request whose sender hears nothing but the answer.
-            Some(End::Over) | None => not_found(),
+            Some(End::Over) | None => Ok(not_found()),
         }
     }
 
@@ -203,7 +216,7 @@ impl Child {
             Some(process) => process,
             None => match self.running(&mut self.starts.lock().await.restarts).await {
                 Ok((process, _)) => process,
-                Err(unavailable) => return unavailable.response(id),
+                Err(unavailable) => return unavailable.for_now().response(id),
             },
         };
         let answer = call(&process, Sender::Stateless, message, id);
@@ -242,33 +255,36 @@ impl Child {
             old.ended().await;
             note_end(starts, &old);
         }
-        let wait = starts.wait(&self.yard.backoff, Instant::now());
-        if wait > RESTART_PATIENCE {
-            let why =
-                format!("the program ended {} times in a row; it is started again later", starts.failures());
-            return Err(Unavailable { why, retry_after: Some(wait) });
-        }
+        let wait = self.yard.wait(starts)?;
         tokio::time::sleep(wait).await;
-        let process = self.start().inspect_err(|_| starts.ended(Duration::ZERO, Instant::now()))?;
-        let mut current = self.current();
-        current.generation = self.yard.generations.fetch_add(1, Ordering::Relaxed) + 1;
-        current.process = Some(Arc::clone(&process));
-        Ok((process, current.generation))
+        let process = self.start()?;
+        let generation = self.yard.generations.fetch_add(1, Ordering::Relaxed) + 1;
+        let before = std::mem::replace(
+            &mut *self.current(),
+            Current { process: Some(Arc::clone(&process)), generation },
+        );
+        let mut children = self.yard.children();
+        children.remove(&before.generation);
+        children.insert(generation, Weak::clone(&self.me));
+        drop(children);
+        Ok((process, generation))
     }
 
     fn start(&self) -> Result<Arc<Process>, Unavailable> {
         let yard = &self.yard;
-        let refused = |why| Unavailable { why, retry_after: None };
         if yard.ending.is_cancelled() {
-            return Err(refused("programs are being ended".to_owned()));
+            return Err(Unavailable::now("programs are being ended".to_owned()));
         }
         let permit = Arc::clone(&yard.places).try_acquire_owned();
-        let permit = permit.map_err(|_| refused(format!("{} programs run already", yard.stdio.processes)))?;
+        let permit =
+            permit.map_err(|_| Unavailable::now(format!("{} programs run already", yard.stdio.processes)))?;
         let started = Process::start(&yard.stdio, &self.name, &yard.watch, permit, yard.ending.child_token());
         started.map_err(|error| {
             let command = &yard.stdio.program.command;
             tracing::warn!(session = self.name, command, %error, "a program could not be started");
-            refused(format!("the program {command:?} could not be started: {error}"))
+            let why = format!("the program {command:?} could not be started: {error}");
+            yard.openings().failed(&why, Instant::now());
+            Unavailable::broken(why)
         })
     }
 
@@ -285,6 +301,8 @@ impl Transport for Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
+        let generation = self.current().generation;
+        self.yard.children().remove(&generation);
         if let Some(process) = self.process() {
             process.end("its session is over");
         }
@@ -300,37 +318,6 @@ impl Opening {
         }
         process.expel(format!("it did not answer initialize within {patience:?}"));
         self.flight.reader.first().await
-    }
-}
-
-impl SessionId {
-    fn parse(value: &HeaderValue) -> Option<Self> {
-        let mut parts = value.to_str().ok()?.splitn(3, '-');
-        let boot = u64::from_str_radix(parts.next()?, 16).ok()?;
-        let (generation, seat) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-        Some(Self { boot, generation, seat })
-    }
-
-    /// The answer that opens a session.
-    fn welcome(self, text: Bytes) -> Response<Body> {
-        let Self { boot, generation, seat } = self;
-        let mut response = json(StatusCode::OK, text);
-        if let Ok(id) = HeaderValue::try_from(format!("{boot:x}-{generation}-{seat}")) {
-            response.headers_mut().insert(headers::SESSION_ID, id);
-        }
-        response
-    }
-}
-
-impl Unavailable {
-    fn response(self, id: &RequestId) -> Response<Body> {
-        let error = ErrorObject::internal("upstream_unavailable", self.why, true);
-        let mut response = refuse(StatusCode::SERVICE_UNAVAILABLE, Some(id), &error);
-        if let Some(wait) = self.retry_after {
-            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
-        }
-        response
     }
 }
 
@@ -386,7 +373,7 @@ fn result_in(text: &Bytes) -> Option<Bytes> {
 }
 
 fn unwritten(error: &WriteError, id: &RequestId) -> Response<Body> {
-    Unavailable { why: error.to_string(), retry_after: None }.response(id)
+    Unavailable::now(error.to_string()).response(id)
 }
 
 fn accepted(written: Result<(), WriteError>) -> Response<Body> {

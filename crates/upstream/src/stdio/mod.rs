@@ -26,7 +26,9 @@ mod quota;
 mod reply;
 mod restarts;
 mod router;
+mod session_id;
 pub(crate) mod splice;
+mod unavailable;
 mod watch;
 
 pub use child::Child;

@@ -141,6 +141,11 @@ impl Process {
         self.gone.is_cancelled() || self.ending.is_cancelled()
     }
 
+    /// Whether somebody here decided that it ends.
+    pub(super) fn was_ended(&self) -> bool {
+        self.state().reason.is_some() || self.ending.is_cancelled()
+    }
+
     /// Ends it because it cannot be used.
     pub(super) fn expel(&self, what: String) {
         self.end_because(Reason::Misconduct(what));

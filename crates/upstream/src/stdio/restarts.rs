@@ -14,6 +14,8 @@ pub(super) struct Restarts {
     /// Starts in a row after which it ended soon.
     failures: u32,
     last: Option<Instant>,
+    /// Why it did not open a session the last time.
+    why: Option<String>,
 }
 
 impl Restarts {
@@ -21,6 +23,16 @@ impl Restarts {
     pub(super) fn ended(&mut self, lived: Duration, now: Instant) {
         self.failures = if lived >= SOUND { 1 } else { self.failures.saturating_add(1) };
         self.last = Some(now);
+    }
+
+    /// It did not start, or ended before it had opened a session, however long that took.
+    pub(super) fn failed(&mut self, why: &str, now: Instant) {
+        self.ended(Duration::ZERO, now);
+        self.why = Some(why.to_owned());
+    }
+
+    pub(super) fn why(&self) -> Option<&str> {
+        self.why.as_deref()
     }
 
     pub(super) fn failures(&self) -> u32 {

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use steadfast::{Limits, Timing};
+use steadfast_client::Revision;
+use steadfast_engine::{Engine, Incoming, OpenError, Principal, Refusal};
 
 use crate::support::server::{Reply, Request, Server};
 use crate::support::session::initialize;
@@ -162,6 +164,66 @@ async fn a_session_that_the_store_has_no_room_for_is_deleted_at_the_server() {
     sessions(&host, 1).await;
     assert_eq!(session.delete().send().await.status, 204);
     sessions(&host, 0).await;
+}
+
+/// Opens no session before it is prodded.
+async fn slow_to_open() -> Server {
+    Server::with_sessions(|request| {
+        let go = |log: &[Request]| log.iter().any(|request| request.verb == "PROD");
+        (request.method() == "initialize").then(|| {
+            let with_id = Reply::stream().replace("200 x", "200 x\r\nmcp-session-id: s1");
+            let result = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "s", "version": "1"}});
+            with_id.until(go).answer(request, &result)
+        })
+    })
+    .await
+}
+
+/// What the endpoint does for a client that opens a session.
+async fn open(engine: Arc<Engine>) -> Result<(), OpenError> {
+    let (parts, ()) = http::Request::new(()).into_parts();
+    let params = initialize("2025-11-25")["params"].to_string();
+    let request =
+        Incoming { method: "initialize".to_owned(), params: Some(params.into()), http: Arc::new(parts) };
+    engine.open(Principal::anonymous(), Revision::V2025_11_25, request).await.map(drop)
+}
+
+#[tokio::test]
+async fn a_session_whose_client_has_gone_before_it_was_open_is_deleted_at_the_server() {
+    let server = slow_to_open().await;
+    let host = gateway(&server).await;
+    let engine = Arc::clone(&host.server().0);
+    let opening = tokio::spawn(open(engine));
+    server.until("the beginning", |log| log.iter().any(|one| one.method() == "initialize")).await;
+    opening.abort();
+    assert!(opening.await.is_err_and(|error| error.is_cancelled()));
+    server.prod();
+    deleted(&server, "s1").await;
+    sessions(&host, 0).await;
+}
+
+#[tokio::test]
+async fn a_gateway_that_drains_waits_for_a_session_that_is_being_opened() {
+    let server = slow_to_open().await;
+    let host = gateway(&server).await;
+    let engine = Arc::clone(&host.server().0);
+    let opening = tokio::spawn(open(Arc::clone(&engine)));
+    server.until("the beginning", |log| log.iter().any(|one| one.method() == "initialize")).await;
+    let draining = Arc::clone(&engine);
+    let mut drained = tokio::spawn(async move { draining.drain(Duration::ZERO).await });
+    within("the drain to begin", async {
+        while !engine.is_draining() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(open(engine).await, Err(OpenError::Refused(Refusal::Draining)));
+    let waits = tokio::time::timeout(Duration::from_millis(200), &mut drained).await;
+    assert!(waits.is_err(), "somebody is inside");
+    server.prod();
+    // What comes of it is not certain: a process that leaves takes no lease.
+    let _ = within("the end of the opening", opening).await.unwrap();
+    within("the drain", drained).await.unwrap();
 }
 
 /// The session that the client's own opens at the server is of the client's revision.

@@ -20,7 +20,7 @@ async fn refusal(stdio: Stdio) -> (u16, Value) {
 async fn a_program_that_is_not_there_is_named() {
     let (status, body) =
         refusal(Stdio::new(Program { command: "/no/such/program".to_owned(), ..Program::default() })).await;
-    assert_eq!(status, 503);
+    assert_eq!(status, 500);
     let expect =
         r#"the program "/no/such/program" could not be started: No such file or directory (os error 2)"#;
     assert_eq!(body["error"]["message"], expect);
@@ -30,7 +30,7 @@ async fn a_program_that_is_not_there_is_named() {
 #[tokio::test]
 async fn a_program_that_exits_at_once_has_last_words() {
     let (status, body) = refusal(stdio("exit")).await;
-    assert_eq!(status, 503);
+    assert_eq!(status, 500);
     let expect = "the program ended with exit status: 3; its last words: no configuration was found";
     assert_eq!(body["error"]["message"], expect);
     let (_, body) = refusal(stdio("late")).await;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use http_body_util::BodyExt as _;
 use steadfast_client::{Backoff, Error, Event};
 use steadfast_upstream::stdio::Programs;
 use steadfast_upstream::{Program, Sharing, Stdio};
@@ -48,18 +49,38 @@ async fn calls_that_notice_together_share_one_new_process() {
     assert_eq!(pids.len(), 1);
 }
 
+/// Whoever wants it: a client that is told that it cannot have a session may try again at once, and as another one.
 #[tokio::test]
 async fn a_program_that_keeps_ending_is_not_started_for_a_while() {
-    let backoff =
-        Backoff { first: Duration::from_secs(60), longest: Duration::from_secs(60), ..Backoff::default() };
-    let programs = Programs::new(stdio("exit"), backoff, 1);
-    let child = programs.child("alone");
-    let initialize = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}});
-    for expect in [None, None, Some("60")] {
-        let response = send(&child, "POST", None, initialize.clone()).await;
-        assert_eq!(response.status(), 503);
-        let wait = response.headers().get("retry-after").map(|wait| wait.to_str().unwrap());
-        assert_eq!(wait, expect);
+    for sharing in [Sharing::PerSession, Sharing::Shared] {
+        let folder = tempfile::tempdir().unwrap();
+        let starts = folder.path().join("starts");
+        let backoff = Backoff {
+            first: Duration::from_secs(60),
+            longest: Duration::from_secs(60),
+            ..Backoff::default()
+        };
+        let mut stdio = Stdio { sharing, ..stdio("exit") };
+        stdio.program.environment.insert("STARTS".to_owned(), starts.display().to_string());
+        let programs = Programs::new(stdio, backoff, 1);
+        let ended = "the program ended with exit status: 3; its last words: no configuration was found";
+        let later =
+            format!("the program ended 2 times in a row, the last time: {ended}; it is started again later");
+        let (first, second) = (programs.child("first"), programs.child("second"));
+        for (child, status, wait, why) in [
+            (&first, 500, None, ended),
+            (&first, 429, Some("60"), later.as_str()),
+            (&second, 429, Some("60"), later.as_str()),
+        ] {
+            let initialize = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}});
+            let response = send(child, "POST", None, initialize).await;
+            let waits = response.headers().get("retry-after").map(|wait| wait.to_str().unwrap());
+            assert_eq!((response.status().as_u16(), waits), (status, wait), "{sharing:?}");
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            let told: Value = serde_json::from_slice(&body).unwrap();
+            assert_eq!(told["error"]["message"], why, "{sharing:?}");
+        }
+        assert_eq!(std::fs::read_to_string(starts).unwrap(), "xx", "once, and once more");
     }
 }
 
@@ -158,7 +179,7 @@ async fn a_program_that_never_answers_initialize_is_ended_and_started_again() {
         let pid = std::fs::read_to_string(mark.join("pid")).unwrap().trim().parse().unwrap();
         assert!(is_running(pid), "it may only be slow");
         match connect(child.clone(), config(), ()).await {
-            Err(Error::Refused { status: 503, body, .. }) => {
+            Err(Error::Refused { status: 500, body, .. }) => {
                 let why = "the program was ended: it did not answer initialize within 600ms";
                 assert!(String::from_utf8_lossy(&body).contains(why), "{body:?}");
             }

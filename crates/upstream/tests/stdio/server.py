@@ -65,6 +65,8 @@ def call(message):
         for _ in range(arguments.get("times", 1)):
             notify("notifications/tools/list_changed", {})
     elif tool == "ask":
+        while not os.path.exists(arguments.get("after", "/")):
+            time.sleep(0.01)
         result["answer"] = ask(arguments.get("id", "ask-1"), "elicitation/create", {"message": "really?"})
     elif tool == "asks":
         ids = [f"ask-{n}" for n in range(arguments["count"])]
@@ -153,6 +155,9 @@ def serve(message):
         send({"id": message["id"], "error": {"code": -32601, "message": "unknown"}})
 
 
+if os.environ.get("STARTS"):
+    with open(os.environ["STARTS"], "a") as starts_file:
+        starts_file.write("x" if MODE == "exit" else f"{os.getpid()}")
 if MODE == "exit":
     die(3, "first words\nno configuration was found")
 if MODE == "late":

@@ -31,6 +31,10 @@ const OURS: [&str; 13] = [
     "upgrade",
 ];
 
+/// Sessions of the server's that one client may have. Each costs the server what a client of its own would, and a program is started
+/// for each.
+const MAX_SPREAD: usize = 64;
+
 impl Checks<'_> {
     /// `None` if there was a fault that leaves nothing to build on; every fault is noted.
     pub(super) fn endpoint(&mut self, at: &str, written: &Endpoint) -> Option<EndpointPlan> {
@@ -47,8 +51,18 @@ impl Checks<'_> {
             ("http.body_timeout", written.http.body_timeout),
             ("engine.sweep_interval", written.engine.sweep_interval),
             ("timeouts.connect", written.timeouts.connect),
+            ("timeouts.head", written.timeouts.head),
+            ("timeouts.call", written.timeouts.call),
         ] {
             self.not_zero(format!("{at}.{key}"), time);
+        }
+        if let Some(time) = written.timeouts.control {
+            self.not_zero(format!("{at}.timeouts.control"), time);
+        }
+        if written.spread.get() > MAX_SPREAD {
+            let what =
+                format!("{} sessions of the server's for one of a client's are too many", written.spread);
+            self.fault(format!("{at}.spread"), what, format!("at most {MAX_SPREAD}"));
         }
         let mut written = written.clone();
         self.resolve(&format!("{at}.headers"), &mut written.headers);
@@ -145,6 +159,14 @@ impl Checks<'_> {
         if written.auth == Auth::Forward {
             let remedy = "auth = \"none\" or \"jwt\"";
             self.fault(format!("{at}.auth"), "a program cannot be shown a client's credentials", remedy);
+        }
+        if !written.standalone {
+            let what = "while several calls run, a program asks where nobody would read it";
+            self.fault(format!("{at}.standalone"), what, "standalone = true");
+        }
+        if stdio.processes == 0 {
+            let what = "no process at all is too few";
+            self.fault(format!("{at}.stdio.processes"), what, "as many as there are sessions at a time");
         }
         if let Some(folder) =
             stdio.folder.as_ref().filter(|folder| !(self.world.is_folder)(Path::new(folder)))
