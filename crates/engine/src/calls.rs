@@ -81,15 +81,20 @@ impl CallHandle {
     /// Says that it begins, before anything is done that must not be done twice. Another node may have given it to this one, and
     /// does it if this one goes before that. After an error it must not begin.
     pub async fn start(&self) -> Result<(), ErrorObject> {
-        if !self.running.given {
+        if !self.was_given() {
             return Ok(());
         }
         self.engine.start_given(&self.session, self.no).await
     }
 
+    /// Whether another node has given it to this one.
+    pub fn was_given(&self) -> bool {
+        self.running.given
+    }
+
     /// Whether another node has given it to this one and may do it itself.
     pub fn may_be_left(&self) -> bool {
-        self.session.may_be_left(self.no)
+        self.was_given() && self.session.may_be_left(self.no)
     }
 
     /// Leaves a call that may be left to whoever comes after this node. Its backend ends it with this error, which nobody gets.

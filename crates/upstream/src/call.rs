@@ -55,7 +55,7 @@ pub(crate) async fn call(
         () = link.shared.leaves_calls(), if call.may_be_left() => return Err(call.leave()),
         turn = link.turns().next(call.cancelled()) => turn?,
     };
-    if !link.shared.may_be_repeated(incoming) {
+    if call.was_given() && !link.shared.may_be_repeated(incoming) {
         call.start().await?;
     }
     let answer = match attempt_until_known(link, turn.lane, call, &request).await? {
@@ -76,8 +76,8 @@ async fn attempt_until_known(
     request: &Request<'_>,
 ) -> Result<Answer, ErrorObject> {
     let mut seat = link.seated(lane).await.map_err(|error| errors::of_client(&error, true))?;
-    if is_suspected(link, &seat) {
-        // Whoever comes now does not wait with those who wait there. If nobody takes it in, it is as before.
+    if is_given_up(link, &seat) {
+        // If nobody takes it in, it is as before.
         seat = Box::pin(healed(link, lane, &seat, call, &fell_silent())).await.unwrap_or(seat);
     }
     link.catch_up(lane, &seat).await;
@@ -156,18 +156,13 @@ fn shows_absence(link: &Link, seat: &Seat, error: &Error) -> bool {
     match error {
         Error::Refused { status, .. } => is_away(*status),
         Error::Timeout(_) => true,
-        // Its owner has lost patience, or it was its time. That shows something only if nobody else heard of the server either.
-        Error::Cancelled => {
-            let silence = link.shared.config.vigil.silence;
-            seat.place.replica().is_some_and(|replica| replica.signs.silence() >= silence)
-        }
-        _ => is_suspected(link, seat),
+        _ => is_given_up(link, seat),
     }
 }
 
-/// Whether the server answers nothing, as far as is known, and there is another one.
-fn is_suspected(link: &Link, seat: &Seat) -> bool {
-    let replica = seat.place.replica().filter(|replica| replica.signs.is_suspected());
+/// Whether the server has answered nothing for so long that nobody is to wait for it, and there is another one.
+fn is_given_up(link: &Link, seat: &Seat) -> bool {
+    let replica = seat.place.replica().filter(|replica| replica.signs.is_given_up());
     replica.is_some_and(|replica| link.shared.servers.has_other(&replica.name))
 }
 

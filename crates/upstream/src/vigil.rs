@@ -35,6 +35,8 @@ pub(crate) struct Signs {
     /// It was silent, and did not answer a trial.
     is_suspected: AtomicBool,
     suspicion: Notify,
+    /// It has answered no trial for long.
+    is_given_up: AtomicBool,
     given_up: Notify,
 }
 
@@ -47,6 +49,7 @@ impl Default for Signs {
             is_watched: AtomicBool::new(false),
             is_suspected: AtomicBool::new(false),
             suspicion: Notify::new(),
+            is_given_up: AtomicBool::new(false),
             given_up: Notify::new(),
         }
     }
@@ -64,19 +67,30 @@ impl Signs {
         self.since.elapsed().saturating_sub(heard)
     }
 
-    pub(crate) fn is_suspected(&self) -> bool {
+    fn is_suspected(&self) -> bool {
         self.is_suspected.load(Ordering::Relaxed)
+    }
+
+    /// Nobody is to wait for it any more.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.is_given_up.load(Ordering::Relaxed)
     }
 
     /// A trial was answered, or a session opened.
     pub(crate) fn trust(&self) {
         self.hear();
         self.is_suspected.store(false, Ordering::Relaxed);
+        self.is_given_up.store(false, Ordering::Relaxed);
     }
 
     fn suspect(&self) {
         self.is_suspected.store(true, Ordering::Relaxed);
         self.suspicion.notify_waiters();
+    }
+
+    fn give_up(&self) {
+        self.is_given_up.store(true, Ordering::Relaxed);
+        self.given_up.notify_waiters();
     }
 }
 
@@ -168,7 +182,7 @@ async fn look(
     }
     let since = *suspected.get_or_insert_with(Instant::now);
     if since.elapsed() >= vigil.endurance {
-        signs.given_up.notify_waiters();
+        signs.give_up();
     }
     LOOK.min(vigil.silence)
 }

@@ -91,10 +91,11 @@ async fn a_slow_tool_of_a_replica_that_lives_is_waited_for() {
     assert_eq!((host.upstream().healed(), status(&host)), (0, vec![(true, 1), (true, 0)]));
 }
 
-/// A server that does one thing at a time answers no trial while it is busy. Nobody new goes there, and its call is waited for.
+/// A server that does one thing at a time answers no trial while it is busy. Nobody new goes there; its sessions stay, with what
+/// it remembers of them, and their calls are waited for, those that come meanwhile, too.
 #[tokio::test]
-async fn a_replica_that_is_busy_gets_nobody_new_and_keeps_its_call() {
-    let busy = |request: &Request| match request.calls("pay") {
+async fn a_replica_that_is_busy_gets_nobody_new_and_keeps_its_sessions() {
+    let busy = |request: &Request| match request.calls("pay") || request.calls("look") {
         true => late(request, is_prodded),
         false => Reply::default().hang(),
     };
@@ -103,27 +104,35 @@ async fn a_replica_that_is_busy_gets_nobody_new_and_keeps_its_call() {
     let session = opened(&host, &a).await;
     let other = Session::open(&host).await;
     assert_eq!(call(&other, 1, "look").await["result"]["at"], "b");
-    let paid = tokio::spawn({
+    let start = |id: u64, tool: &'static str| {
         let session = session.clone();
-        async move { call(&session, 2, "pay").await }
-    });
+        tokio::spawn(async move { call(&session, id, tool).await })
+    };
+    let paid = start(2, "pay");
     until(&host, &[(false, 1), (true, 1)]).await;
     Session::open(&host).await;
     assert_eq!(status(&host), [(false, 1), (true, 2)]);
+    let looked = start(3, "look");
+    a.server.until("the second call", |log| log.iter().filter(|one| one.calls("look")).count() == 2).await;
     a.server.prod();
-    assert_eq!(within("an answer", paid).await.unwrap()["result"]["at"], "a");
+    for answer in [paid, looked] {
+        assert_eq!(within("an answer", answer).await.unwrap()["result"]["at"], "a");
+    }
     assert_eq!(host.upstream().healed(), 0);
 }
 
 #[tokio::test]
-async fn a_new_call_does_not_join_those_that_wait_for_a_replica_that_has_stopped() {
+async fn nobody_waits_for_a_replica_that_was_given_up() {
     let (a, b) = (frozen().await, well().await);
-    let host = before([&a, &b], LONG).await;
-    let session = opened(&host, &a).await;
-    let _stream = session.tool(2, "pay", json!({})).stream().await;
-    until(&host, &[(false, 1), (true, 0)]).await;
-    assert_eq!(within("an answer", call(&session, 3, "pay")).await["result"]["at"], "b");
-    assert_eq!((host.upstream().healed(), calls(&a.server, "pay")), (1, 1));
+    let host = before([&a, &b], SHORT).await;
+    let first = Session::open(&host).await;
+    let (_at_b, second) = (Session::open(&host).await, Session::open(&host).await);
+    assert_eq!(status(&host), [(true, 2), (true, 1)]);
+    a.is_away.store(true, Ordering::SeqCst);
+    let lost = within("an answer", call(&first, 2, "pay")).await;
+    assert_eq!(reason(&lost), ("outcome_unknown".to_owned(), false));
+    assert_eq!(within("an answer", call(&second, 3, "pay")).await["result"]["at"], "b");
+    assert_eq!(calls(&a.server, "pay"), 1, "the second was not sent there");
 }
 
 /// Who has nobody else waits for as long as the call may take.
@@ -142,20 +151,6 @@ async fn a_server_that_is_alone_is_waited_for() {
     a.server.prod();
     assert_eq!(within("an answer", paid).await.unwrap()["result"]["at"], "a");
     assert_eq!(status(&host), [(true, 1)]);
-}
-
-/// Whoever has lost patience need not find out once more.
-#[tokio::test]
-async fn a_call_that_is_cancelled_at_a_replica_that_has_stopped_moves_its_session() {
-    let (a, b) = (frozen().await, well().await);
-    let host = before([&a, &b], LONG).await;
-    let session = opened(&host, &a).await;
-    let mut stream = session.tool(2, "pay", json!({})).stream().await;
-    until(&host, &[(false, 1), (true, 0)]).await;
-    assert_eq!(session.cancel(2).await.status, 202);
-    stream.messages().await;
-    until(&host, &[(false, 0), (true, 1)]).await;
-    assert_eq!(host.upstream().healed(), 1);
 }
 
 /// Opening a session twice does no harm, so nobody waits for a replica that does not answer.
