@@ -62,18 +62,18 @@ struct Scene {
 
 impl Scene {
     fn start(text: &str) -> Self {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().expect("a folder");
         let file = directory.path().join("steadfast.toml");
-        std::fs::write(&file, text).unwrap();
+        std::fs::write(&file, text).expect("a file");
         let log = directory.path().join("log");
-        let arguments = ["--config", file.to_str().unwrap()];
+        let arguments = ["--config", file.to_str().expect("a plain name")];
         let gateway = Server::serve_logged(&arguments, &log, &[("FIRST", "one")]);
         Self { directory, gateway }
     }
 
     /// Returns when it is in force. The first one that is.
     fn change(&self, text: &str) {
-        std::fs::write(self.directory.path().join("steadfast.toml"), text).unwrap();
+        std::fs::write(self.directory.path().join("steadfast.toml"), text).expect("a file");
         self.gateway.signal("HUP");
         let applied = "steadfast_reloads_total{outcome=\"applied\"} 1";
         eventually("the file is read again", || get(self.gateway.admin(), "/metrics").contains(applied));
