@@ -172,7 +172,10 @@ mod tests {
         let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (first, second) = (runtime(), runtime());
         let moments = Moments::default();
-        let waiting = first.block_on(async { moments.begin() });
+        let waiting = {
+            let _first = first.enter();
+            moments.begin()
+        };
         drop(first);
         let limit = Duration::from_secs(10);
         second.block_on(async { tokio::time::timeout(limit, waiting).await }).unwrap();
