@@ -14,7 +14,8 @@ use crate::load::target::{Connection, Target};
 
 #[derive(Debug, Args)]
 pub(crate) struct Streams {
-    /// Sessions, each with one client that listens and nothing to hear. A gateway has two sockets for each.
+    /// Sessions, each with one client that listens and nothing to hear. A gateway has two sockets for each: 9,000 fit under the limit
+    /// of 20,000 descriptors that many systems have.
     #[arg(long, default_value_t = 9_000)]
     streams: usize,
     /// Worker threads of the gateway.
