@@ -22,6 +22,7 @@ const NODES_TOGETHER: &[&str] = &[
     "scripted",
     "--",
     "counted::",
+    "heirs::",
     "nodes::",
     "programs::",
     "restarts::",
