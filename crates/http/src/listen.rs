@@ -180,43 +180,6 @@ mod tests {
     use super::*;
     use crate::body::ResponseBody;
 
-    #[derive(Clone)]
-    struct Empty;
-
-    impl Service<Request<Incoming>> for Empty {
-        type Response = Response<ResponseBody>;
-        type Error = Infallible;
-        type Future = std::future::Ready<Result<Self::Response, Infallible>>;
-
-        fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), Infallible>> {
-            std::task::Poll::Ready(Ok(()))
-        }
-
-        fn call(&mut self, _: Request<Incoming>) -> Self::Future {
-            std::future::ready(Ok(Response::new(ResponseBody::empty())))
-        }
-    }
-
-    #[tokio::test]
-    async fn a_loop_without_a_free_place_can_be_stopped() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let limits = Limits { connections: 1, farewell: Duration::ZERO, ..Limits::default() };
-        let stop = Arc::new(tokio::sync::Notify::new());
-        let stopped = Arc::clone(&stop);
-        let serving = tokio::spawn(async move { serve(listener, Empty, limits, stopped.notified()).await });
-        // Answered, so it holds the only place; and it stays open.
-        let mut guest = TcpStream::connect(address).await.unwrap();
-        let mut answer = [0; 12];
-        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-        guest.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
-        guest.read_exact(&mut answer).await.unwrap();
-        assert_eq!(&answer, b"HTTP/1.1 200");
-        stop.notify_one();
-        // Only a loop that hangs gets near this.
-        tokio::time::timeout(Duration::from_secs(10), serving).await.unwrap().unwrap().unwrap();
-    }
-
     /// Says on which thread it was asked.
     #[derive(Clone)]
     struct WhoAmI;
@@ -234,6 +197,26 @@ mod tests {
             let name = std::thread::current().name().unwrap_or_default().to_owned();
             std::future::ready(Ok(Response::new(ResponseBody::full(name.into()))))
         }
+    }
+
+    #[tokio::test]
+    async fn a_loop_without_a_free_place_can_be_stopped() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let limits = Limits { connections: 1, farewell: Duration::ZERO, ..Limits::default() };
+        let stop = Arc::new(tokio::sync::Notify::new());
+        let stopped = Arc::clone(&stop);
+        let serving = tokio::spawn(async move { serve(listener, WhoAmI, limits, stopped.notified()).await });
+        // Answered, so it holds the only place; and it stays open.
+        let mut guest = TcpStream::connect(address).await.unwrap();
+        let mut answer = [0; 12];
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        guest.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+        guest.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 200");
+        stop.notify_one();
+        // Only a loop that hangs gets near this.
+        tokio::time::timeout(Duration::from_secs(10), serving).await.unwrap().unwrap().unwrap();
     }
 
     /// Asks on an open connection.
