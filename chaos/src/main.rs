@@ -14,6 +14,7 @@ mod clock;
 mod failure;
 mod nemesis;
 mod plan;
+mod ports;
 mod proxy;
 mod recorder;
 mod report;

@@ -1,7 +1,7 @@
 //! A proxy that does to connections what networks do.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::ports;
 use crate::rng::Rng;
 use crate::weather::{Way, Weather};
 
@@ -31,8 +32,10 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    pub(crate) async fn start(target: SocketAddr, rng: Rng) -> io::Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    pub(crate) fn start(target: SocketAddr, rng: Rng) -> io::Result<Self> {
+        let listener = ports::listen()?;
+        listener.set_nonblocking(true)?;
+        let listener = TcpListener::from_std(listener)?;
         let proxy = Self {
             address: listener.local_addr()?,
             target,
@@ -223,6 +226,8 @@ impl Pump {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     const WORDS: &[u8] = b"some words that are long enough to be cut";
@@ -230,7 +235,7 @@ mod tests {
     /// What a client reads of an echo, and whether it reads to the end of the connection.
     async fn echoed(weather: Weather) -> (Vec<u8>, bool) {
         let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let proxy = Proxy::start(server.local_addr().unwrap(), Rng::of(1, "")).await.unwrap();
+        let proxy = Proxy::start(server.local_addr().unwrap(), Rng::of(1, "")).unwrap();
         proxy.set(weather);
         tokio::spawn(async move {
             while let Ok((connection, _)) = server.accept().await {
@@ -262,7 +267,7 @@ mod tests {
     #[tokio::test]
     async fn a_stall_holds_back_and_loses_nothing() {
         let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let proxy = Proxy::start(server.local_addr().unwrap(), Rng::of(1, "")).await.unwrap();
+        let proxy = Proxy::start(server.local_addr().unwrap(), Rng::of(1, "")).unwrap();
         let mut client = TcpStream::connect(proxy.address()).await.unwrap();
         let (mut at_server, _) = server.accept().await.unwrap();
         proxy.set(Weather::Stall);
@@ -277,7 +282,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_closed_proxy_refuses() {
-        let proxy = Proxy::start(([127, 0, 0, 1], 9).into(), Rng::of(1, "")).await.unwrap();
+        let proxy = Proxy::start(([127, 0, 0, 1], 9).into(), Rng::of(1, "")).unwrap();
         proxy.close();
         while TcpStream::connect(proxy.address()).await.is_ok() {
             tokio::task::yield_now().await;

@@ -96,7 +96,7 @@ impl World {
         for i in 0..SERVERS {
             let mut server = server(i, folder, clock)?;
             server.start().await?;
-            ways.push(links.add(Link::GatewaysToServer(i), server.address()).await?);
+            ways.push(links.add(Link::GatewaysToServer(i), server.address())?);
             servers.push(server);
         }
         let mut gateways = Vec::new();
@@ -104,7 +104,7 @@ impl World {
         for i in 0..GATEWAYS {
             let address = free_address()?;
             let way = match store.single_address() {
-                Some(address) => Some(links.add(Link::GatewayToStore(i), address).await?),
+                Some(address) => Some(links.add(Link::GatewayToStore(i), address)?),
                 None => None,
             };
             let mut gateway = gateway(recipe, i, address, &ways, &store.url(way))?;
@@ -112,14 +112,14 @@ impl World {
             gateways.push(gateway);
             behind_front.push(match recipe.direct {
                 true => address,
-                false => links.add(Link::FrontToGateway(i), address).await?,
+                false => links.add(Link::FrontToGateway(i), address)?,
             });
         }
         let mut front = nginx(folder, &behind_front)?;
         front.start().await?;
         let address = match recipe.direct {
             true => front.address(),
-            false => links.add(Link::ClientsToFront, front.address()).await?,
+            false => links.add(Link::ClientsToFront, front.address())?,
         };
         let parties = Parties { gateways: GATEWAYS, servers: SERVERS, stores: store.size() };
         Ok(Self {
@@ -172,8 +172,8 @@ struct Links {
 }
 
 impl Links {
-    async fn add(&mut self, link: Link, target: SocketAddr) -> Result<SocketAddr, Failure> {
-        let proxy = Proxy::start(target, Rng::of(self.seed, &format!("{link:?}"))).await?;
+    fn add(&mut self, link: Link, target: SocketAddr) -> Result<SocketAddr, Failure> {
+        let proxy = Proxy::start(target, Rng::of(self.seed, &format!("{link:?}")))?;
         let address = proxy.address();
         self.proxies.insert(link, proxy);
         Ok(address)

@@ -1,7 +1,7 @@
 //! A process that can be killed, frozen and started again. It ends with us, however we end.
 
 use std::io::{BufRead as _, BufReader};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -11,6 +11,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
 use crate::failure::Failure;
+use crate::ports;
 
 const WATCHMAN: &str = include_str!("watchman.sh");
 const START_LIMIT: Duration = Duration::from_secs(30);
@@ -141,5 +142,5 @@ impl Drop for Process {
 
 /// An address on which nobody listens. Somebody else may take it before we do, which is unlikely and fails the run.
 pub(crate) fn free_address() -> Result<SocketAddr, Failure> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+    Ok(ports::listen()?.local_addr()?)
 }
