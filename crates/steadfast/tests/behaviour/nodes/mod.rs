@@ -1,6 +1,7 @@
 //! Two nodes on one store: whatever reaches one of them has its effect where the call runs.
 
 mod answers;
+mod clocks;
 mod endings;
 mod faults;
 mod looks;
