@@ -160,6 +160,40 @@ async fn another_gateway_listens_in_place_of_a_dead_one_without_being_called() {
     assert_eq!(listener.message().await, changed("tools"));
 }
 
+/// What the server says is heard by a gateway that drains for as long as it has something to do, and by another from then on.
+#[tokio::test]
+async fn another_gateway_listens_in_place_of_one_that_has_drained() {
+    let is_told = |log: &[Request]| log.iter().any(|request| request.calls("say"));
+    let server = server(move |request| match request.verb.as_str() {
+        "GET" => Some(Reply::stream().until(is_told).event(&changed("tools")).hang()),
+        _ => request.calls("say").then(|| Reply::result(request, &json!({}))),
+    })
+    .await;
+    let here = durable(&server).await;
+    let there = here.beside().await;
+    let session = Session::open(&here).await;
+    server.until("a GET", |log| gets(log) == 1).await;
+    let other = session.via(&there);
+    let mut listener = other.listen().stream().await;
+    let mut pay = session.tool(1, "pay", json!({})).stream().await;
+    server.until("the call", |log| log.iter().any(|request| request.calls("pay"))).await;
+    let draining = here.server().clone();
+    let drained = tokio::spawn(async move { draining.drain(Duration::from_secs(60)).await });
+    let refuses = async { while session.tool(2, "say", json!({})).send().await.status != 503 {} };
+    within("the drain to begin", refuses).await;
+    super::call(&other, 3, "say").await;
+    assert_eq!(listener.message().await, changed("tools"));
+    for _ in 0..3 {
+        there.sweep_after(Duration::ZERO).await;
+    }
+    assert_eq!(gets(&server.log()), 1, "the gateway that drains is heard");
+    super::call(&other, 4, "go").await;
+    while pay.message().await["id"] != json!(1) {}
+    within("the drain", drained).await.unwrap();
+    sweep_until(&there, "another listener", || gets(&server.log()) == 2).await;
+    assert_eq!(listener.message().await, changed("tools"));
+}
+
 /// A gateway that was stopped for so long that another one has taken its place, and goes on.
 #[tokio::test]
 async fn a_gateway_that_wakes_up_does_not_speak_for_the_server_any_more() {
