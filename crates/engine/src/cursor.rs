@@ -185,8 +185,8 @@ impl Cursor {
                 if slice.ended {
                     self.tail.end();
                 }
-                if slice.entries.is_empty() {
-                    // Read to the end while the tail was listening.
+                if slice.ended || slice.entries.is_empty() {
+                    // Read to the end while the tail was listening, or for good: that costs no other read, which may fail.
                     self.tail.caught_up(slice.through);
                 }
                 self.after = slice.through;

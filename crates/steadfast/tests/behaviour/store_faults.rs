@@ -17,6 +17,7 @@ crate::on_every_store!(
     an_answer_is_offered_until_it_is_taken,
     an_answer_of_the_client_is_taken_once,
     a_reader_whom_the_store_fails_comes_back,
+    a_reader_gets_the_end_with_the_last_event,
     a_broken_connection_is_recorded_in_the_end,
     a_resumed_stream_that_is_not_known_to_be_is_read,
     every_other_request_can_be_sent_again,
@@ -146,6 +147,21 @@ async fn a_reader_whom_the_store_fails_comes_back(backing: Backing) {
     assert_eq!(failed.frames().last().unwrap().retry, Some(1000), "it is told to come back");
     let messages = session.resume(priming).send().await.messages();
     assert_eq!(messages, whole.iter().filter_map(|frame| frame.message()).collect::<Vec<Value>>());
+}
+
+/// A store that goes away after the answer was read does not keep its reader waiting for the end.
+async fn a_reader_gets_the_end_with_the_last_event(backing: Backing) {
+    let Faulty { host, faults } = faulty(backing).await;
+    let session = Session::open(&host).await;
+    let whole = session.tool(1, "progress", json!({"n": 3})).send().await.frames();
+    let mut reads = 0;
+    faults.script(move |operation| {
+        reads += usize::from(matches!(operation, Operation::Read(..)));
+        (reads > 1).then_some(Fault::BeforeCommit)
+    });
+    let resumed = session.resume(whole[0].id.as_deref().unwrap()).send().await;
+    assert_eq!(resumed.messages().len(), 4);
+    assert_eq!(resumed.frames().last(), whole.last(), "nobody is told to come back");
 }
 
 async fn a_broken_connection_is_recorded_in_the_end(backing: Backing) {
