@@ -96,7 +96,8 @@ pub struct Connection<'a> {
     pub events: Vec<Event<'a>>,
     /// When it ended, if it ended as it should.
     pub ended: Option<u64>,
-    pub broken: bool,
+    /// When it broke, or its client had enough of it.
+    pub broken: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -177,11 +178,11 @@ impl<'a> Digest<'a> {
             Seen::Connected { connection, session, of, after } => {
                 let (of, after) = (of.as_deref(), after.as_deref());
                 let new =
-                    Connection { at, session, of, after, events: Vec::new(), ended: None, broken: false };
+                    Connection { at, session, of, after, events: Vec::new(), ended: None, broken: None };
                 self.connections.insert(*connection, new);
             }
             Seen::Event { connection, id, data } => self.event(at, *connection, id.as_deref(), data),
-            Seen::Broken { connection } => self.connection(*connection, |it| it.broken = true),
+            Seen::Broken { connection } => self.connection(*connection, |it| it.broken = Some(at)),
             Seen::Ended { connection } => self.connection(*connection, |it| it.ended = Some(at)),
             Seen::NotResumed { session, of, after, status, reason } => {
                 let (of, status) = (of.as_deref(), *status);

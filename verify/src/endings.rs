@@ -11,10 +11,9 @@ pub(crate) fn check(digest: &Digest<'_>, bounds: &Bounds, verdict: &mut Verdict)
         };
         // A fault may hold back the end as anything else.
         let due = answered.at.max(digest.calm) + bounds.ending;
-        let is_late = match connection.ended {
-            Some(ended) => ended > due,
-            None => !connection.broken && digest.over > due && digest.over != u64::MAX,
-        };
+        // One that broke was there until then.
+        let until = connection.ended.or(connection.broken).unwrap_or(digest.over);
+        let is_late = until > due && until != u64::MAX;
         verdict.check(!is_late, || {
             Violation::new(
                 answered.at,
@@ -38,10 +37,11 @@ mod tests {
         check("endings", &answered.clone().wait(BOUNDS.ending).and(ended.clone()), &["a"]);
         check("endings", &answered.clone().wait(BOUNDS.ending).and(Seen::Calm).and(ended), &[]);
         check("endings", &answered.clone().wait(BOUNDS.ending).and(Seen::Over), &["a"]);
-        check(
-            "endings",
-            &answered.and(Seen::Broken { connection: 1 }).wait(BOUNDS.ending).and(Seen::Over),
-            &[],
-        );
+        let broken = Seen::Broken { connection: 1 };
+        check("endings", &answered.clone().and(broken.clone()).wait(BOUNDS.ending).and(Seen::Over), &[]);
+        let long = answered.wait(BOUNDS.ending).and(broken);
+        check("endings", &long.clone().and(Seen::Over), &["a"]);
+        // The client had enough of it while something was broken.
+        check("endings", &long.and(Seen::Calm).wait(BOUNDS.ending).and(Seen::Over), &[]);
     }
 }

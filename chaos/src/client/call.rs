@@ -219,7 +219,11 @@ impl Call<'_> {
                 }
             }
         };
-        tokio::time::timeout(FAREWELL, reading).await.unwrap_or(false)
+        let ended = tokio::time::timeout(FAREWELL, reading).await;
+        ended.unwrap_or_else(|_| {
+            reader.broken();
+            false
+        })
     }
 
     /// Reads the whole stream again, which must be what it was.
