@@ -1,7 +1,5 @@
 //! Messages as they travel: what we write, and what a server wrote.
 
-use std::borrow::Cow;
-
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -92,13 +90,26 @@ impl Received {
 }
 
 pub(crate) fn request(id: &RequestId, method: &str, params: Option<&str>) -> Bytes {
-    let (method, params) = (json_string(method), with_params(params));
-    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{method}{params}}}"#).into()
+    told(&format!(r#""id":{id},"#), method, params)
 }
 
 pub(crate) fn notification(method: &str, params: Option<&str>) -> Bytes {
-    let (method, params) = (json_string(method), with_params(params));
-    format!(r#"{{"jsonrpc":"2.0","method":{method}{params}}}"#).into()
+    told("", method, params)
+}
+
+/// A message with a method, put together without a copy: parameters may be long.
+fn told(id: &str, method: &str, params: Option<&str>) -> Bytes {
+    let method = json_string(method);
+    let parts = [
+        r#"{"jsonrpc":"2.0","#,
+        id,
+        r#""method":"#,
+        &method,
+        params.map_or("", |_| r#","params":"#),
+        params.unwrap_or_default(),
+        "}",
+    ];
+    parts.concat().into()
 }
 
 pub(crate) fn result(id: &RequestId, result: &[u8]) -> Bytes {
@@ -106,10 +117,6 @@ pub(crate) fn result(id: &RequestId, result: &[u8]) -> Bytes {
     text.extend_from_slice(result);
     text.push(b'}');
     text.into()
-}
-
-fn with_params(params: Option<&str>) -> Cow<'static, str> {
-    params.map_or(Cow::Borrowed(""), |params| Cow::Owned(format!(r#","params":{params}"#)))
 }
 
 #[cfg(test)]

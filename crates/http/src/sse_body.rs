@@ -17,6 +17,9 @@ use crate::silence::Silence;
 /// client that reads nothing costs no more than this.
 const AT_ONCE: usize = 64 << 10;
 
+/// What a stream with its one short answer takes.
+const SHORT_ANSWER: usize = 512;
+
 /// Writes one stream from a position on. What is complete when the response starts goes out as one piece with a
 /// known length; the rest as it comes.
 #[derive(Debug)]
@@ -38,6 +41,7 @@ impl SseBody {
         let retry_ms = u64::try_from(config.retry.as_millis()).unwrap_or(u64::MAX);
         let mut ready = BytesMut::new();
         if fresh && revision.primes_streams() {
+            ready.reserve(SHORT_ANSWER);
             encode::priming(&mut ready, &cursor.position().text(), retry_ms);
         }
         Self {
@@ -54,15 +58,20 @@ impl SseBody {
     /// Takes in what is there, and waits a moment for it if a call is on its way: one that is done by then is answered in one piece,
     /// with one write, and needs no task of its own. What is not done goes on without us.
     pub(crate) async fn collect(&mut self, mut calls: Vec<Unfinished>, moments: &Moments) {
-        let is_there =
-            std::future::poll_fn(|context| Poll::Ready(self.poll_first(&mut calls, context).is_ready()))
-                .await;
+        let is_there = std::future::poll_fn(|context| Poll::Ready(self.poll_first(context).is_ready())).await;
         if !is_there && !calls.is_empty() {
             let mut over = std::pin::pin!(moments.begin());
+            // Whoever started the calls has polled them, in this task: they wake it when there is more to be done.
+            let mut are_new = true;
             // If it takes longer, nothing is lost: the stream goes on.
-            std::future::poll_fn(|context| match self.poll_first(&mut calls, context) {
-                Poll::Ready(()) => Poll::Ready(()),
-                Poll::Pending => over.as_mut().poll(context),
+            std::future::poll_fn(|context| {
+                if !std::mem::take(&mut are_new) {
+                    calls.iter_mut().for_each(|call| call.poll(context));
+                    if self.poll_first(context).is_ready() {
+                        return Poll::Ready(());
+                    }
+                }
+                over.as_mut().poll(context)
             })
             .await;
         }
@@ -74,8 +83,7 @@ impl SseBody {
     }
 
     /// Ready when there is something to send, or nothing more will be.
-    fn poll_first(&mut self, calls: &mut [Unfinished], context: &mut Context<'_>) -> Poll<()> {
-        calls.iter_mut().for_each(|call| call.poll(context));
+    fn poll_first(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let mut poll = Poll::Pending;
         while !self.ended && self.ready.len() < AT_ONCE && self.poll_cursor(context).is_ready() {
             poll = Poll::Ready(());

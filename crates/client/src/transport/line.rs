@@ -3,6 +3,7 @@
 //! for hours, and hyper keeps 25 KiB for each.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Weak;
 use std::task::{Context, Poll, Waker, ready};
@@ -121,15 +122,15 @@ impl<T: Io> Line<T> {
 
     /// How much more there is; 0 at the end.
     fn read_more(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let (mut few, mut many) = ([0; READ], Vec::new());
+        let (mut few, mut many) = ([MaybeUninit::uninit(); READ], Vec::<u8>::new());
         let space = if self.has_more {
-            many.resize(READ_A_LOT, 0);
-            &mut many[..]
+            many.reserve_exact(READ_A_LOT);
+            many.spare_capacity_mut()
         } else {
             &mut few[..]
         };
         let room = space.len();
-        let mut read = ReadBuf::new(space);
+        let mut read = ReadBuf::uninit(space);
         ready!(Pin::new(&mut self.io).poll_read(context, read.unfilled()))?;
         if self.buffer.is_empty() {
             // Memory of what was read before is not kept for what may come.
