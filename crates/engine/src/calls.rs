@@ -121,6 +121,11 @@ impl CallHandle {
         }
     }
 
+    /// Ends the call with an error, whatever its backend does. It has one answer: if it has that already, nothing happens.
+    pub async fn fail(&self, error: &ErrorObject) {
+        self.engine.fail(&self.session, self.no, &self.running, error).await;
+    }
+
     pub(crate) async fn finish(&self, payload: Bytes) {
         self.engine.finish(&self.session, self.no, payload).await;
     }

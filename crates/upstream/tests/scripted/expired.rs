@@ -132,3 +132,24 @@ async fn everything_else_may_be_refused_and_nobody_hangs() {
     assert_eq!(gets(&server.log()), heard, "it was asked for its stream again");
     assert_eq!(server.count(|request| request.verb == "DELETE"), 1);
 }
+
+/// A server that refuses what it has asked for would wait for it until somebody's deadline.
+#[tokio::test]
+async fn a_call_whose_question_cannot_be_answered_is_over() {
+    let server = server(|request| {
+        let ask = json!({"jsonrpc": "2.0", "id": 7, "method": "elicitation/create", "params": {}});
+        if request.calls("asks") {
+            return Some(Reply::stream().event(&ask).hang());
+        }
+        request.is_answer().then(refusal)
+    })
+    .await;
+    let (host, session) = opened(&server, AN_HOUR).await;
+    let mut stream = session.tool(1, "asks", json!({})).stream().await;
+    let asked = stream.message().await;
+    assert_eq!(session.answer(&asked["id"], json!({"action": "accept"})).await.status, 202);
+    check_error(&stream.message().await);
+    assert_eq!(stream.rest().await.len(), 0);
+    assert_eq!(server.count(Request::is_answer), 1);
+    check_that_nothing_is_healed(&server, &host, &session).await;
+}
