@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,6 +12,9 @@ use steadfast_upstream as upstream;
 use super::auth::{Auth, Jwt};
 use super::setting::settings;
 use super::values::{Allowed, OneOrMany, Size, Time};
+
+/// Servers look at credentials first, so most have given their word on them by then.
+const AUTH_WAIT: Duration = Duration::from_secs(2);
 
 /// One endpoint: a path, and the server behind it.
 #[derive(Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -207,7 +211,7 @@ pub(crate) enum AskOrder {
 
 settings! {
     /// Bounds and times of requests.
-    Http of steadfast_http::Config = steadfast_http::Config::default(); {
+    Http of steadfast_http::Config = steadfast_http::Config { auth_wait: AUTH_WAIT, ..Default::default() }; {
         /// The largest POST body. A larger one is refused with 413.
         max_body_bytes: Size,
         /// How long a client may take to send a body. Then it is refused with 408.
@@ -222,6 +226,10 @@ settings! {
         keep_alive: Time,
         /// How long a client should wait before it comes back to a stream that broke off.
         retry: Time,
+        /// With `auth = "forward"`: how long the head of the answer to a call waits for the server's word on the client's credentials, so that
+        /// a client whose token has expired gets a 401 and fetches another. A server that begins a stream has given its word; one that answers in
+        /// JSON gives it with the answer. Until then a client cannot resume the answer. `"0s"`: it does not wait.
+        auth_wait: Time,
         /// Connections are sent away after this long, to come back; for balancers that cut long responses. Never unless set.
         max_connection_age: Option<Time>,
     }

@@ -116,7 +116,16 @@ impl EndpointPlan {
             ..http::Config::default()
         };
         self.written.http.apply(&mut config);
+        if !self.shows_clients() {
+            config.auth_wait = Duration::ZERO;
+        }
         config
+    }
+
+    /// Whether there is a server that verifies the credentials of its clients itself.
+    fn shows_clients(&self) -> bool {
+        let Behind::Upstream(config) = &self.behind else { return false };
+        matches!(config.credential, upstream::Credential::Forwarded)
     }
 
     pub(crate) fn options(&self) -> Options {

@@ -296,6 +296,19 @@ http = { retry = \"4s\" }
     assert_eq!(found, [(Some(1), 3, 7), (Some(2), 4, 7)]);
 }
 
+/// Nobody else has a word to wait for.
+#[test]
+fn only_servers_that_verify_credentials_are_waited_for() {
+    let wait = |text: &str| read(text, &[], &[]).expect("a plan").endpoints[0].http().auth_wait;
+    assert_eq!(wait(UPSTREAM), Duration::ZERO);
+    assert_eq!(wait(&format!("{UPSTREAM}http.auth_wait = \"1s\"")), Duration::ZERO);
+    assert_eq!(wait("[[endpoint]]\ndemo = true\nauth = \"forward\""), Duration::ZERO);
+    let forward = format!("{UPSTREAM}auth = \"forward\"\n");
+    assert_eq!(wait(&forward), Duration::from_secs(2));
+    assert_eq!(wait(&format!("{forward}http.auth_wait = \"500ms\"")), Duration::from_millis(500));
+    assert_eq!(wait(&format!("{forward}http.auth_wait = \"0s\"")), Duration::ZERO);
+}
+
 #[test]
 fn what_is_not_said_is_what_the_crates_say() {
     let plan = read(UPSTREAM, &[], &[]).expect("a plan");
