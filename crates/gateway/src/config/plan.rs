@@ -14,6 +14,7 @@ use steadfast_http::listen::tls::Identity;
 use steadfast_upstream as upstream;
 
 use super::endpoint::{AskOrder, Duplicates, Endpoint, Response};
+use super::fault::Fault;
 use super::file::File;
 use super::values::Allowed;
 
@@ -32,6 +33,8 @@ pub(crate) struct Plan {
     pub(crate) endpoints: Vec<EndpointPlan>,
     /// As it was written, to see what has changed.
     pub(crate) file: File,
+    /// What is wrong now and may be right when it is needed.
+    pub(crate) warnings: Vec<Fault>,
 }
 
 impl Plan {

@@ -2,6 +2,7 @@
 
 mod example;
 mod pages;
+mod programs;
 mod secured;
 
 use std::path::Path;
@@ -28,6 +29,7 @@ fn read(text: &str, variables: &[(&str, &str)], flags: &[Override]) -> Result<Pl
         variables: variables.collect(),
         read: &file,
         is_folder: &|path| path == Path::new("/folder"),
+        is_program: &|path| ["/usr/bin/here", "/folder/bin/there"].map(Path::new).contains(&path),
         tls: &|files| match &files.ca {
             Some(file) => Err(TlsError::NoCertificate(file.clone())),
             None => Ok(Tls::public()),

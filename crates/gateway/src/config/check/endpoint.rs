@@ -177,6 +177,7 @@ impl Checks<'_> {
             self.fault(format!("{at}.stdio.command"), "there is no program", "its path, or its name in PATH");
             return None;
         }
+        self.look_for_program(at, stdio);
         let mut plain = upstream::Stdio::new(Program {
             command: stdio.command.clone(),
             arguments: stdio.args.clone(),
