@@ -1,5 +1,6 @@
 //! Configurations in, plans or faults out.
 
+mod defaults;
 mod example;
 mod pages;
 mod programs;
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use steadfast_client::transport::{Tls, TlsError};
 use steadfast_upstream::{Credential, Server};
+use toml::Value;
 
 use super::*;
 
