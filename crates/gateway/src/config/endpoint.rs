@@ -72,6 +72,8 @@ pub(crate) struct Endpoint {
     pub(crate) timeouts: Timeouts,
     /// When to try the server again.
     pub(crate) backoff: Backoff,
+    /// How soon a replica is noticed that is there and answers nothing, such as a process that is stopped. Only if another one is up.
+    pub(crate) vigil: Vigil,
     /// How much the server may make the gateway hold.
     pub(crate) answers: Answers,
 }
@@ -104,6 +106,7 @@ impl Default for Endpoint {
             engine: Engine::default(),
             timeouts: Timeouts::default(),
             backoff: Backoff::default(),
+            vigil: Vigil::default(),
             answers: Answers::default(),
         }
     }
@@ -295,6 +298,18 @@ settings! {
         longest_retry: Time,
         /// Failures in a row after which to give up.
         attempts: u32,
+    }
+}
+
+settings! {
+    /// How soon a replica is noticed that is there and answers nothing.
+    Vigil of upstream::Vigil = upstream::Vigil::default(); {
+        /// How long a replica that is to answer something may say nothing at all before it is tried. If it does not answer that either, no new
+        /// session goes there.
+        silence: Time,
+        /// For how long after that it may leave trials unanswered before its sessions go elsewhere and calls that wait there are given up. A server
+        /// that does one thing at a time answers nobody while it is busy.
+        endurance: Time,
     }
 }
 

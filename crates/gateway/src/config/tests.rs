@@ -300,6 +300,19 @@ http = { retry = \"4s\" }
     assert_eq!(found, [(Some(1), 3, 7), (Some(2), 4, 7)]);
 }
 
+#[test]
+fn the_watch_over_silent_replicas_can_be_set() {
+    let plan = read(&format!("{UPSTREAM}vigil = {{ silence = \"2s\", endurance = \"0s\" }}"), &[], &[]);
+    let plan = plan.expect("a plan");
+    let Behind::Upstream(upstream) = &plan.endpoints[0].behind else { panic!("an upstream") };
+    let silence = Duration::from_secs(2);
+    assert_eq!(upstream.vigil, steadfast_upstream::Vigil { silence, endurance: Duration::ZERO });
+    check(
+        &format!("{UPSTREAM}vigil.silence = \"0s\""),
+        &["f.toml:3:17: endpoint[0].vigil.silence: no time at all is too short"],
+    );
+}
+
 /// Nobody else has a word to wait for.
 #[test]
 fn only_servers_that_verify_credentials_are_waited_for() {

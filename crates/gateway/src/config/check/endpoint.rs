@@ -53,6 +53,7 @@ impl Checks<'_> {
             ("timeouts.connect", written.timeouts.connect),
             ("timeouts.head", written.timeouts.head),
             ("timeouts.call", written.timeouts.call),
+            ("vigil.silence", written.vigil.silence),
         ] {
             self.not_zero(format!("{at}.{key}"), time);
         }
@@ -206,6 +207,7 @@ impl Checks<'_> {
         (config.standalone, config.patience) = (written.standalone, written.patience.0);
         written.timeouts.apply(&mut config.timeouts);
         written.backoff.apply(&mut config.backoff);
+        written.vigil.apply(&mut config.vigil);
         written.answers.apply(&mut config.limits);
         config
     }
