@@ -202,13 +202,14 @@ impl Waiting {
 
     async fn handle(self, seen: oneshot::Sender<()>) {
         let Self { shared, session, place, ask } = self;
+        let call = ask.call.clone();
         let work = async {
             let text = match answer_telling(Arc::clone(&shared.owner), ask, seen).await {
                 Ok(result) => message::result(place.id(), &result),
                 Err(error) => error.to_message(Some(place.id())).into(),
             };
             if let Err(error) = deliver(&shared, &session, text).await {
-                shared.owner.event(Event::AnswerLost { ask: place.id().clone(), error });
+                shared.owner.event(Event::AnswerLost { ask: place.id().clone(), call, error });
             }
         };
         tokio::select! {

@@ -30,6 +30,9 @@ pub trait Listener: Send + Sync + 'static {
     /// Takes progress of the call that came on another stream, which does not wait.
     fn overhear(&self, notification: Notification);
 
+    /// The server has begun to answer the call on a stream: it has not refused it.
+    fn taken(&self) {}
+
     /// The server has ended the call's connection and wants to be asked again for the rest, which the client does.
     fn sent_away(&self) {}
 }

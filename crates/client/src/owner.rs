@@ -120,6 +120,6 @@ pub enum Event {
     StandaloneLost(Error),
     /// The server offers no standalone stream in this session.
     StandaloneAbsent,
-    /// The answer to an ask did not reach the server.
-    AnswerLost { ask: RequestId, error: Error },
+    /// The answer to an ask did not reach the server, which may wait for it. `call`: on whose stream it was asked.
+    AnswerLost { ask: RequestId, call: Option<RequestId>, error: Error },
 }

@@ -18,13 +18,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admission::{Count, Counted};
 use crate::asks::AskHandle;
-use crate::backend::{Incoming, response};
+use crate::backend::{Denial, Incoming, response};
 use crate::engine::Engine;
 use crate::errands::is_mail;
 use crate::handle::SessionHandle;
 use crate::live::{LiveSession, Running};
 use crate::reconcile::not_started;
 use crate::refusal::Refusal;
+use crate::tail::Verdict;
 
 /// How many answers that the store did not take one sweep offers again.
 const OFFERED_AT_ONCE: usize = 1024;
@@ -101,6 +102,28 @@ impl CallHandle {
     pub fn leave(&self) -> ErrorObject {
         self.session.left(self.no);
         ErrorObject::internal("not_started", "The call is left to another node.", true)
+    }
+
+    /// The server has nothing against the credentials of the call's client, so nobody needs to wait for its word on them any more.
+    pub fn admit(&self) {
+        self.judge(Verdict::Admitted);
+    }
+
+    /// The server wants other credentials of the call's client. If nothing has been sent to that one yet, it is told by the head of
+    /// the response; the backend ends the call with the error all the same.
+    pub fn deny(&self, denial: Denial) {
+        self.judge(Verdict::Denied(Box::new(denial)));
+    }
+
+    fn judge(&self, verdict: Verdict) {
+        if let Some(tail) = self.session.tail(self.running.stream) {
+            tail.judge(verdict);
+        }
+    }
+
+    /// Ends the call with an error, whatever its backend does. It has one answer: if it has that already, nothing happens.
+    pub async fn fail(&self, error: &ErrorObject) {
+        self.engine.fail(&self.session, self.no, &self.running, error).await;
     }
 
     pub(crate) async fn finish(&self, payload: Bytes) {

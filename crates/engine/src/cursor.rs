@@ -11,6 +11,7 @@ use steadfast_store::{Reply, StoreError};
 use steadfast_wire::EventId;
 
 use crate::admission::Counted;
+use crate::backend::Denial;
 use crate::engine::Engine;
 use crate::live::LiveSession;
 use crate::tail::{Look, Tail};
@@ -129,6 +130,12 @@ impl Cursor {
         }
     }
 
+    /// Waits for the server's word on the credentials of the client whose one call this stream is of. `None` if it has nothing
+    /// against them, or something else comes first.
+    pub fn poll_denial(&mut self, context: &mut Context<'_>) -> Poll<Option<Denial>> {
+        self.tail.denial(self.connection, context.waker()).map_or(Poll::Pending, Poll::Ready)
+    }
+
     /// Goes back to where it started, to read everything again.
     pub fn rewind(&mut self) {
         self.after = self.start;
@@ -137,7 +144,7 @@ impl Cursor {
     }
 
     /// Reads to the end, for a stream that nobody else reads.
-    pub(crate) async fn read_out(mut self) {
+    pub async fn read_out(mut self) {
         let mut events = Vec::new();
         std::future::poll_fn(|context| {
             loop {

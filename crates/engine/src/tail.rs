@@ -9,6 +9,8 @@ use steadfast_session::ConnNo;
 use steadfast_wire::RequestId;
 use steadfast_wire::rpc::ErrorObject;
 
+use crate::backend::Denial;
+
 /// Fed by the store's signals in log order, drained by a [`Cursor`](crate::Cursor). Writers never wait: what the
 /// reader is too slow for leaves the tail and is read from the store instead.
 #[derive(Debug)]
@@ -34,7 +36,17 @@ struct State {
     /// event ids, and with them the stream ends.
     unlogged: Vec<Bytes>,
     gave_unlogged: bool,
+    /// What the server has said of the client's credentials.
+    verdict: Option<Verdict>,
     waker: Option<Waker>,
+}
+
+/// What a server says of the credentials that its client has shown.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    Admitted,
+    /// Boxed: it is rare, and there is a tail for every connection.
+    Denied(Box<Denial>),
 }
 
 /// What a reader finds in the tail.
@@ -76,6 +88,7 @@ impl Tail {
             only_chance_of: Vec::new(),
             unlogged: Vec::new(),
             gave_unlogged: false,
+            verdict: None,
             waker: None,
         };
         Self { state: Mutex::new(state), max_bytes }
@@ -148,6 +161,32 @@ impl Tail {
             state.unlogged = answers;
             state.wake();
         }
+    }
+
+    /// The server's word on the client's credentials, which counts while nothing else has been said: after that the head of the
+    /// response is out, or about to be.
+    pub(crate) fn judge(&self, verdict: Verdict) {
+        let mut state = self.lock();
+        if !state.has_spoken() && state.verdict.is_none() {
+            state.verdict = Some(verdict);
+            state.wake();
+        }
+    }
+
+    /// The server's word on the client's credentials: `Some(None)` if there is nothing to be said against them, or there will be no
+    /// such word. `None` leaves `waker` for it.
+    pub(crate) fn denial(&self, reader: ConnNo, waker: &Waker) -> Option<Option<Denial>> {
+        let mut state = self.lock();
+        let known = match state.verdict.take() {
+            Some(Verdict::Denied(denial)) if state.reader == reader => Some(Some(*denial)),
+            Some(_) => Some(None),
+            None if state.has_spoken() || state.told_to_leave || state.reader != reader => Some(None),
+            None => None,
+        };
+        if known.is_none() {
+            state.waker = Some(waker.clone());
+        }
+        known
     }
 
     /// The tail can no longer be trusted to hold everything: the store has to be read first.
@@ -232,6 +271,12 @@ impl Tail {
 }
 
 impl State {
+    /// Whether there was, or may have been, anything for the reader.
+    fn has_spoken(&self) -> bool {
+        let is_new = self.complete_after == Some(0) && self.events.is_empty() && self.unlogged.is_empty();
+        !is_new || self.ended
+    }
+
     fn wake(&mut self) {
         if let Some(waker) = self.waker.take() {
             waker.wake();

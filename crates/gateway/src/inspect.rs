@@ -16,6 +16,9 @@ pub(crate) fn run(what: &Config) -> Result<(), Failure> {
         Config::Check { file } => {
             let source = world::source(Some(file))?;
             let plan = config::load(&source, &[], &world::world()).map_err(Failure::Config)?;
+            if !plan.warnings.is_empty() {
+                return Err(Failure::Config(plan.warnings));
+            }
             format!("{}: fine, {} endpoint(s)\n", source.name, plan.endpoints.len())
         }
     };

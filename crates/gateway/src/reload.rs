@@ -96,6 +96,13 @@ fn digest(text: &[u8]) -> [u8; 32] {
     Sha256::digest(text).into()
 }
 
+/// Says what is wrong with a configuration that is taken all the same.
+pub(crate) fn warn(plan: &Plan) {
+    for Fault { place, key, what, remedy } in &plan.warnings {
+        tracing::warn!(%place, key, what, remedy, "the configuration may not work");
+    }
+}
+
 /// Says why a configuration is not taken.
 pub(crate) fn report(failure: &Failure) {
     match failure {

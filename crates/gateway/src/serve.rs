@@ -37,6 +37,7 @@ async fn serve(arguments: &Serve, logs: &Logs) -> Result<(), Failure> {
         None => config::load(&world::source(None)?, &flags, &world::world()).map_err(Failure::Config)?,
     };
     logs.filter(&plan.log);
+    reload::warn(&plan);
     // Names may take long to look up, and a store long to answer: whoever wants to stop does not wait for them.
     let mut served = tokio::select! {
         () = signals.next() => return Ok(()),
@@ -167,6 +168,7 @@ impl<'a> Served<'a> {
         if let (Some(tls), Some(new)) = (&self.tls, &plan.tls) {
             tls.replace(new.identity.clone());
         }
+        reload::warn(&plan);
         let Changes { added, removed, changed, needs_restart } = changes;
         tracing::info!(?added, ?removed, ?changed, "the configuration was read again");
         for key in needs_restart {

@@ -21,7 +21,13 @@ pub(crate) fn world() -> World<'static> {
     // What is not text is nobody's setting.
     let texts = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    World { variables: texts.collect(), read: &read, is_folder: &Path::is_dir, tls: &Tls::load }
+    World {
+        variables: texts.collect(),
+        read: &read,
+        is_folder: &Path::is_dir,
+        is_program: &is_program,
+        tls: &Tls::load,
+    }
 }
 
 pub(crate) fn read(path: &Path) -> std::io::Result<String> {
@@ -30,4 +36,16 @@ pub(crate) fn read(path: &Path) -> std::io::Result<String> {
         return Err(std::io::Error::other(format!("it has {size} bytes, more than {MAX_FILE_BYTES}")));
     }
     std::fs::read_to_string(path)
+}
+
+#[cfg(unix)]
+fn is_program(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::metadata(path).is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
+}
+
+/// Elsewhere names have endings that need not be written, and nobody says what can be run.
+#[cfg(not(unix))]
+fn is_program(_path: &Path) -> bool {
+    true
 }

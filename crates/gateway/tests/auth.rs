@@ -2,11 +2,11 @@
 
 mod support;
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use support::{At, Server, note};
 
 /// A server that lets nobody in and remembers what it was shown.
@@ -103,4 +103,64 @@ fn a_server_that_protects_itself_is_heard() {
     let gateway = in_front_of(server.address, &["--auth", "none"]);
     let reply = initialize(gateway.at("/mcp"), "");
     assert!(!reply.contains("www-authenticate"), "it is the gateway that is not let in: {reply}");
+}
+
+/// A server whose sessions work but for their calls: it has had enough of the client's token.
+fn expired() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        for socket in listener.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || {
+                let mut reader = BufReader::new(&socket);
+                let head: Vec<String> =
+                    (&mut reader).lines().map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
+                let length = head.iter().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+                let mut body = vec![0; length.unwrap_or(0)];
+                reader.read_exact(&mut body).expect("a body");
+                let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+                let (status, more, text) = match body["method"].as_str() {
+                    Some("initialize") => {
+                        let result = json!({"protocolVersion": "2025-11-25", "capabilities": {},
+                            "serverInfo": {"name": "s", "version": "1"}});
+                        let answer = json!({"jsonrpc": "2.0", "id": body["id"], "result": result});
+                        (200, "content-type: application/json\r\nmcp-session-id: s\r\n", answer.to_string())
+                    }
+                    Some("tools/call") => {
+                        (401, "www-authenticate: Bearer error=\"invalid_token\"\r\n", String::new())
+                    }
+                    Some(_) => (202, "", String::new()),
+                    None => (405, "", String::new()),
+                };
+                let length = text.len();
+                let _ = write!(
+                    &socket,
+                    "HTTP/1.1 {status} x\r\n{more}connection: close\r\ncontent-length: {length}\r\n\r\n{text}"
+                );
+            });
+        }
+    });
+    address
+}
+
+/// Its client sees that, fetches another token, and opens another session with it: the old one is not for that token.
+#[test]
+fn a_token_that_expires_in_a_session_is_noticed() {
+    let gateway = in_front_of(expired(), &["--auth", "forward"]);
+    let at = gateway.at("/mcp");
+    let old = "Content-Type: application/json\r\nAuthorization: Bearer old\r\n";
+    let new = "Content-Type: application/json\r\nAuthorization: Bearer new\r\n";
+    let session_in = |reply: &str| {
+        reply.lines().find_map(|line| line.strip_prefix("mcp-session-id: ")).expect("a session").to_owned()
+    };
+    let session = session_in(&initialize(at, "Authorization: Bearer old\r\n"));
+    let call = |session: &str, headers: &str| {
+        at.send("POST", Some(session), headers, &note("x").to_string()).read_to_end()
+    };
+    let reply = call(&session, old);
+    assert!(reply.starts_with("HTTP/1.1 401 "), "{reply}");
+    assert!(reply.contains("\r\nwww-authenticate: Bearer error=\"invalid_token\"\r\n"), "{reply}");
+    let reply = call(&session, new);
+    assert!(reply.starts_with("HTTP/1.1 404 ") && reply.contains("`initialize`"), "{reply}");
+    session_in(&initialize(at, "Authorization: Bearer new\r\n"));
 }

@@ -62,7 +62,15 @@ fn a_file_is_checked_without_being_served() {
         2,
         &format!("error: {name}:1:1: lisen: there is no such key\n  try: did you mean `listen`?\n"),
     );
-    std::fs::write(&path, "[[endpoint]]\nstdio = { command = \"x\" }\n").unwrap();
+    std::fs::write(&path, "[[endpoint]]\nstdio = { command = \"no-such-program\" }\n").unwrap();
+    let told = "endpoint[0].stdio.command: no program \"no-such-program\" is in its PATH\n";
+    check(&["config", "check", name], 2, &format!("error: {name}:2:21: {told}"));
+    // A file that may not be run.
+    let text = format!("[[endpoint]]\nstdio = {{ command = {name:?} }}\n");
+    std::fs::write(&path, text).unwrap();
+    let told = format!("endpoint[0].stdio.command: {name} is no file that can be run\n");
+    check(&["config", "check", name], 2, &format!("error: {name}:2:21: {told}"));
+    std::fs::write(&path, "[[endpoint]]\nstdio = { command = \"sh\" }\n").unwrap();
     let output = steadfast(&["config", "check", name]);
     assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{name}: fine, 1 endpoint(s)\n"));
     assert_eq!(output.status.code(), Some(0));

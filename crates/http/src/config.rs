@@ -32,6 +32,9 @@ pub struct Config {
     pub keep_alive: Duration,
     /// How long a client should wait before it comes back to a stream that broke off.
     pub retry: Duration,
+    /// How long the head of the response to a call waits for the word of a server that verifies the client's credentials itself: a
+    /// client fetches others for a 401, and not for an error that comes after the head. Zero where nobody would say anything.
+    pub auth_wait: Duration,
     /// Connections are sent away after this long, to come back; for balancers that cut long responses.
     pub max_connection_age: Option<Duration>,
 }
@@ -50,6 +53,7 @@ impl Default for Config {
             max_batch: 100,
             keep_alive: Duration::from_secs(15),
             retry: Duration::from_secs(1),
+            auth_wait: Duration::ZERO,
             max_connection_age: None,
         }
     }

@@ -28,7 +28,7 @@ use crate::sse_body::SseBody;
 pub struct Endpoint {
     pub(crate) engine: Arc<Engine>,
     pub(crate) config: Arc<Config>,
-    moments: Moments,
+    pub(crate) moments: Moments,
 }
 
 impl Endpoint {

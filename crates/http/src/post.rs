@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use steadfast_engine::backend::response as response_message;
 use steadfast_engine::{Cursor, Incoming, LiveSession, OpenError, Principal, Refusal, Unfinished};
 use steadfast_wire::envelope::{Body, Message, MessageKind};
-use steadfast_wire::{Revision, accept, params, stateless as envelope};
+use steadfast_wire::{RequestId, Revision, accept, params, stateless as envelope};
 
 use crate::body::ResponseBody;
 use crate::config::ResponseMode;
@@ -19,7 +19,10 @@ use crate::endpoint::{Claimed, Endpoint, claimed_version, echo_session, empty, h
 use crate::problem::Problem;
 
 mod calls;
+mod denial;
 mod stateless;
+
+use denial::refuse;
 
 impl Endpoint {
     pub(crate) async fn post<B>(
@@ -36,7 +39,12 @@ impl Endpoint {
         let bytes = self.collect(&parts, body).await?;
         match self.take(parts, &bytes, principal).await? {
             Taken::Answer(response) => Ok(response),
-            Taken::Calls { session, running, batch } => Ok(self.respond(&session, running, batch).await),
+            Taken::Calls { session, mut running, batch, only } => {
+                match self.denial(&mut running, only.as_ref()).await {
+                    Some(denial) => Err(refuse(running, denial).await.with_id(only.as_ref())),
+                    None => Ok(self.respond(&session, running, batch).await),
+                }
+            }
         }
     }
 
@@ -152,8 +160,9 @@ impl Endpoint {
         }
         // Whoever runs a single call gets the request's head for itself.
         drop(post);
+        let only = requests.first().filter(|_| requests.len() == 1).and_then(|request| request.id().cloned());
         let running = self.run(posted, incoming).await;
-        Ok(Taken::Calls { session, running, batch })
+        Ok(Taken::Calls { session, running, batch, only })
     }
 
     /// Notifications and answers, in the order in which they came. Answers that nobody waits for keep none of the others
@@ -204,6 +213,8 @@ enum Taken {
         session: Arc<LiveSession>,
         running: (Cursor, Vec<Unfinished>),
         batch: bool,
+        /// The id of the call, if there is but one.
+        only: Option<RequestId>,
     },
 }
 

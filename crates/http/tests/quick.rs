@@ -21,10 +21,14 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tower_service::Service as _;
 
+#[path = "quick/denied.rs"]
+mod denied;
+
 /// As long as the head of a response waits for a call.
 const A_MOMENT: Duration = Duration::from_millis(10);
 
-/// Answers a call after as many milliseconds as its method says, or when it is told to.
+/// Does what the words of a call's method say, one after the other, and answers: it waits for so many milliseconds, or until it is
+/// told to go on, says something, or has a server's word on the client's credentials.
 #[derive(Clone, Default)]
 struct Worker(Arc<State>);
 
@@ -64,13 +68,15 @@ impl Backend for Worker {
         Box::pin(async {})
     }
 
-    fn call(&self, _call: CallHandle, request: Incoming) -> BoxFuture<Result<Bytes, ErrorObject>> {
+    fn call(&self, call: CallHandle, request: Incoming) -> BoxFuture<Result<Bytes, ErrorObject>> {
         let worker = Arc::clone(&self.0);
         Box::pin(async move {
-            match request.method.parse() {
-                Ok(0) => {}
-                Ok(ms) => tokio::time::sleep(Duration::from_millis(ms)).await,
-                Err(_) => worker.go.notified().await,
+            for word in request.method.split(' ') {
+                match word.parse() {
+                    Ok(0) => {}
+                    Ok(ms) => tokio::time::sleep(Duration::from_millis(ms)).await,
+                    Err(_) => denied::act(&worker, &call, word).await?,
+                }
             }
             worker.tasks.lock().unwrap().push(tasks());
             worker.done.fetch_add(1, Ordering::SeqCst);
@@ -104,13 +110,17 @@ struct Scene {
 
 impl Scene {
     async fn start() -> Self {
+        Self::with(Config::default()).await
+    }
+
+    async fn with(config: Config) -> Self {
         let worker = Worker::default();
         let store = Arc::new(MemoryStore::new(Rules::default()));
         let clock = Arc::new(ManualClock::new(Time(1_800_000_000_000)));
         let backend = Arc::new(worker.clone());
         let entropy = Arc::new(SystemEntropy);
         let engine = Engine::start(store, backend, clock, entropy, Options::default(), Vec::new()).await;
-        let endpoint = Endpoint::new(engine.unwrap(), Config::default());
+        let endpoint = Endpoint::new(engine.unwrap(), config);
         let mut scene = Self { endpoint, worker: worker.0, session: String::new() };
         let initialize = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#;
         let opened = scene.send("POST", &[], initialize).await;
@@ -200,7 +210,7 @@ async fn a_client_that_goes_within_the_moment_takes_nothing_with_it() {
     let (stream, tag) =
         (first_id(&text).split('-').next().unwrap(), first_id(&text).rsplit('-').next().unwrap());
     let next = stream.parse::<u64>().unwrap() + 1;
-    let gone = tokio::time::timeout(A_MOMENT / 2, scene.call(2, "when told")).await;
+    let gone = tokio::time::timeout(A_MOMENT / 2, scene.call(2, "told")).await;
     assert!(gone.is_err(), "it was answered before the client went");
     scene.worker.go.notify_one();
     let done = async {

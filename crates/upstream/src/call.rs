@@ -75,7 +75,7 @@ async fn attempt_until_known(
     call: &CallHandle,
     request: &Request<'_>,
 ) -> Result<Answer, ErrorObject> {
-    let mut seat = link.seated(lane).await.map_err(|error| errors::of_client(&error, true))?;
+    let mut seat = link.seated(lane).await.map_err(|error| told(link, call, &error, true))?;
     if is_given_up(link, &seat) {
         // If nobody takes it in, it is as before.
         seat = Box::pin(healed(link, lane, &seat, call, &fell_silent())).await.unwrap_or(seat);
@@ -107,20 +107,28 @@ async fn attempt_until_known(
             if shows_absence(link, &seat, &error) {
                 link.heal_soon(lane, &seat, &error);
             }
-            return Err(errors::of_client(&error, risked));
+            return Err(told(link, call, &error, risked));
         }
         // The server has to be there for another attempt, and to say whether there may be one.
         seat = match Box::pin(healed(link, lane, &seat, call, &error)).await {
             Ok(seat) => seat,
-            Err(late) if !unknown => return Err(errors::of_client(&late, true)),
-            Err(_) => return Err(errors::of_client(&error, known == Some(true))),
+            Err(late) if !unknown => return Err(told(link, call, &late, true)),
+            Err(_) => return Err(told(link, call, &error, known == Some(true))),
         };
         if unknown && !Box::pin(is_safe(link, &seat, request)).await {
-            return Err(errors::of_client(&error, false));
+            return Err(told(link, call, &error, false));
         }
         risked |= unknown;
         tracing::info!(session = link.short(), method = request.method, %error, "a call is tried once more");
     }
+}
+
+/// Why the call has no answer. If that is because of what the client has shown, it is to know before anything else.
+fn told(link: &Link, call: &CallHandle, error: &Error, safe: bool) -> ErrorObject {
+    let denial = errors::denial_of_call(error).filter(|_| link.shared.shows_clients());
+    let Some(denial) = denial else { return errors::of_client(error, safe) };
+    call.deny(denial.clone());
+    denial.error
 }
 
 /// Where the lane sits when the server is there again, or elsewhere.
@@ -289,6 +297,12 @@ impl Listener for Ear {
 
     fn overhear(&self, notification: Notification) {
         drop(self.hear(notification));
+    }
+
+    fn taken(&self) {
+        if self.shared.shows_clients() {
+            self.call.admit();
+        }
     }
 
     /// The client of the call is treated as the server treats its own.

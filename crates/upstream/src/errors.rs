@@ -59,6 +59,25 @@ pub(crate) fn denial(status: u16, challenge: Option<String>, error: ErrorObject)
     Some(Denial { reason, challenge, error })
 }
 
+/// The server's word on the client's own credentials in the middle of a session. `None`: it is not about them. A 403 without a
+/// challenge is about the call: the server does not say what else it would want to be shown.
+pub(crate) fn denial_of_call(error: &Error) -> Option<Denial> {
+    let Error::Refused { status, body, challenge } = error else { return None };
+    if !matches!((status, challenge), (401, _) | (403, Some(_))) {
+        return None;
+    }
+    let why = said_in(body).map_or_else(|| quote(body), |error| error.message);
+    let why = if why.is_empty() { why } else { format!(" It says: {why}") };
+    let message = format!(
+        "The server refuses these credentials with status {status}. Get others and open another session with them (`initialize`): \
+         this one belongs to the credentials that it was opened with.{why}"
+    );
+    let wanted = challenge.as_ref().map(|wanted| format!(r#","challenge":{}"#, json_string(wanted)));
+    let wanted = wanted.unwrap_or_default();
+    let data = format!(r#"{{"reason":"unauthorized","status":{status},"retryable":false{wanted}}}"#);
+    denial(*status, challenge.clone(), ErrorObject { code: INTERNAL_ERROR, message, data: Some(data) })
+}
+
 /// The server answered, with an error. What cannot be read of it is still an error.
 pub(crate) fn of_server(text: &[u8]) -> ErrorObject {
     ErrorObject::parse(text).unwrap_or_else(|| {
@@ -107,15 +126,20 @@ pub(crate) fn of_client(error: &Error, safe: bool) -> ErrorObject {
     }
 }
 
-/// An HTTP status that says no. If the server says why in JSON-RPC, that is the answer.
-fn of_refusal(status: u16, body: &[u8]) -> ErrorObject {
+/// The error in the body of a refusal, if the server says why in JSON-RPC.
+fn said_in(body: &[u8]) -> Option<ErrorObject> {
     #[derive(serde::Deserialize)]
     struct Response<'a> {
         #[serde(borrow)]
         error: &'a serde_json::value::RawValue,
     }
-    let said = serde_json::from_slice::<Response<'_>>(body).ok();
-    let said = said.and_then(|said| ErrorObject::parse(said.error.get().as_bytes()));
+    let said: Response<'_> = serde_json::from_slice(body).ok()?;
+    ErrorObject::parse(said.error.get().as_bytes())
+}
+
+/// An HTTP status that says no. If the server says why in JSON-RPC, that is the answer.
+fn of_refusal(status: u16, body: &[u8]) -> ErrorObject {
+    let said = said_in(body);
     if let 401 | 403 = status {
         return unauthorized(status, body, said);
     }

@@ -4,9 +4,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use steadfast_client::{Ask, Boxed, Error, Event, Notification, OpenSession, Owner, Repeat, Succession};
+use steadfast_client::{
+    Ask, Boxed, Error, Event, Notification, OpenSession, Owner, Repeat, RequestId, Succession,
+};
 use steadfast_wire::rpc::ErrorObject;
 
+use crate::errors;
 use crate::link::Link;
 
 /// What the client of a lane has to turn to.
@@ -44,6 +47,20 @@ impl LinkOwner {
             tracing::warn!(session, %error, "the server's own stream is lost; what it sends on it is not heard");
         }
         tokio::spawn(async move { link.listen_elsewhere(lane, seat, &error).await });
+    }
+}
+
+impl LinkOwner {
+    /// The server has not got what it asked the client for. If that is because of what the client shows, it will not get it either
+    /// if it waits, so the call that asked is over.
+    fn lost_an_answer(&self, call: Option<RequestId>, error: &Error) {
+        let Some(link) = self.link.upgrade() else { return };
+        tracing::warn!(session = link.short(), %error, "an answer of the client did not reach the server");
+        let denial = errors::denial_of_call(error).filter(|_| link.shared.shows_clients());
+        let call = call.and_then(|call| link.in_flight.find(self.seat, &call));
+        if let (Some(denial), Some(call)) = (denial, call) {
+            tokio::spawn(async move { call.fail(&denial.error).await });
+        }
     }
 }
 
@@ -96,10 +113,7 @@ impl Owner for LinkOwner {
                 let link = self.link.upgrade();
                 link.iter().for_each(|link| link.lanes[self.lane].is_deaf.store(false, Ordering::Relaxed));
             }
-            Event::AnswerLost { error, .. } => {
-                let session = self.link.upgrade().map(|link| link.short());
-                tracing::warn!(session, %error, "an answer of the client did not reach the server");
-            }
+            Event::AnswerLost { call, error, .. } => self.lost_an_answer(call, &error),
             // The others hear nothing that the first does not, and no resources are watched from them.
             Event::Gap if self.lane > 0 => {}
             Event::Gap => {

@@ -80,16 +80,19 @@ impl Shared {
     /// nobody else could.
     pub(crate) fn may_be_repeated(&self, request: &Incoming) -> bool {
         let params = request.params.as_deref().and_then(|params| std::str::from_utf8(params).ok());
-        !matches!(self.config.credential, Credential::Forwarded)
-            && self.is_safe(&request.method, params) == Some(true)
+        !self.shows_clients() && self.is_safe(&request.method, params) == Some(true)
     }
 
     /// Whether all calls of a session have to be run by one process. A program is a child of one; and a server that takes so many
     /// calls at a time must not get as many from each. What a client shows to prove who it is, is not handed on: where servers
     /// want that, each process counts for itself.
     pub(crate) fn has_one_runner(&self) -> bool {
-        let can_be_handed_on = !matches!(self.config.credential, Credential::Forwarded);
-        self.servers.are_programs() || self.config.calls.are_bounded() && can_be_handed_on
+        self.servers.are_programs() || self.config.calls.are_bounded() && !self.shows_clients()
+    }
+
+    /// Whether the server is shown the credentials of its clients, and decides.
+    pub(crate) fn shows_clients(&self) -> bool {
+        matches!(self.config.credential, Credential::Forwarded)
     }
 
     /// Hears what concerns all sessions, on whatever stream it came.
@@ -290,7 +293,7 @@ impl Backend for Upstream {
         let links = Arc::clone(&self.links);
         Box::pin(async move {
             let seat = link.sit_anywhere(0, link.patience()).await;
-            let forwarded = matches!(link.shared.config.credential, Credential::Forwarded);
+            let forwarded = link.shared.shows_clients();
             let seat = link.sit(0, seat.map_err(|error| of_opening(&error, forwarded))?);
             let (result, revision) = (seat.client.server(), seat.client.revision());
             links.add(facts.id, link);
@@ -331,7 +334,7 @@ impl Backend for Upstream {
     /// What the server sends by itself is heard from now on, and the server can be told when the session ends. With the
     /// client's own credential that has to wait until the client shows it.
     fn restored(&self, session: SessionHandle) -> BoxFuture<()> {
-        if let Credential::Forwarded = self.shared.config.credential {
+        if self.shared.shows_clients() {
             return Box::pin(async {});
         }
         let link = self.link(&session, None);
@@ -401,7 +404,7 @@ impl Backend for Upstream {
     fn attended(&self, sessions: Vec<SessionHandle>) -> BoxFuture<()> {
         let links = if self.attendance.has_slept() { self.links.all() } else { Vec::new() };
         let listens = self.shared.config.standalone || self.shared.servers.are_programs();
-        let forwarded = matches!(self.shared.config.credential, Credential::Forwarded);
+        let forwarded = self.shared.shows_clients();
         let attended = sessions.into_iter().filter(|_| listens).filter_map(|session| {
             // Without the client's own credential nothing can be done for it.
             let known = self.links.find(&session.facts().id);

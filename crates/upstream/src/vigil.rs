@@ -238,6 +238,8 @@ mod tests {
     use http_body_util::Full;
 
     use super::*;
+    use crate::config::Config;
+    use crate::replicas::Ways;
 
     /// A server that answers at once, with a body that says something.
     struct Talking;
@@ -264,5 +266,23 @@ mod tests {
         tokio::time::advance(second).await;
         assert!(response.body_mut().frame().await.is_none());
         assert_eq!(signs.silence(), second, "the end of a body may be that of its connection");
+    }
+
+    /// Who has nobody else to go to waits for as long as the call may take.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_is_alone_is_waited_for() {
+        for (names, is_given_up) in [(&["a"][..], false), (&["a", "b"], true)] {
+            // They take connections and answer nothing.
+            let silent: Vec<_> =
+                names.iter().map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+            let url = |one: &std::net::TcpListener| format!("http://{}/mcp", one.local_addr().unwrap());
+            let urls: Vec<http::Uri> = silent.iter().map(|one| url(one).parse().unwrap()).collect();
+            let config = Config::http(urls.clone());
+            let Config { names, tls, timeouts, limits, vigil, .. } = config;
+            let replicas = Replicas::start(urls, Ways { names, tls, timeouts, limits }).await.unwrap();
+            let waiting = Waiting::at(&replicas.next(&[]).unwrap(), &replicas, vigil);
+            let given_up = tokio::time::timeout(Duration::from_secs(3600), waiting.end()).await.is_ok();
+            assert_eq!(given_up, is_given_up, "{} of them", silent.len());
+        }
     }
 }

@@ -10,6 +10,7 @@ mod scripted {
     mod credentials;
     mod endings;
     mod eras;
+    mod expired;
     mod forgetful;
     mod framing;
     mod front;

@@ -34,13 +34,19 @@ pub(crate) async fn call(
         let run = Run { shared, session: &session, job };
         match Incoming::read(response, &shared.link.limits).await? {
             Incoming::Whole(body) => return run.told(run.whole(&body).await),
-            Incoming::Stream(stream) => return run.told(run.follow(stream).await),
+            Incoming::Stream(stream) => {
+                job.listener.taken();
+                return run.told(run.follow(stream).await);
+            }
             Incoming::Refusal { status, body, challenge } => {
                 let list = shared.link.messages(&body, session.revision).unwrap_or_default();
                 let answer = list.iter().find_map(|message| message.answer_to(&job.id));
                 let unknown_method =
                     answer.as_ref().and_then(Answer::code) == Some(i64::from(METHOD_NOT_FOUND));
-                match answer {
+                // Whatever else it says, this is about what it was shown, and no answer to the call.
+                let is_about_credentials = status == StatusCode::UNAUTHORIZED
+                    || status == StatusCode::FORBIDDEN && challenge.is_some();
+                match answer.filter(|_| !is_about_credentials) {
                     _ if session.is_lost(status) && !unknown_method => {}
                     Some(answer) => return Ok(answer),
                     None if Box::pin(sessions.has_lost(shared, &session, first, status)).await => {}

@@ -294,7 +294,12 @@ async fn an_answer_that_is_refused_is_told_and_not_repeated() {
     value(call(&client, "t").await);
     owner.until("the event", |owner| !owner.events().is_empty()).await;
     let error = Error::Refused { status: 500, body: Bytes::new(), challenge: None };
-    assert_eq!(owner.events(), [Event::AnswerLost { ask: 0.into(), error }]);
+    let call = server
+        .log()
+        .into_iter()
+        .find(|request| request.calls("t"))
+        .map(|request| request.body["id"].as_i64().unwrap().into());
+    assert_eq!(owner.events(), [Event::AnswerLost { ask: 0.into(), call, error }]);
     assert_eq!(server.count(Request::is_answer), 1);
 }
 

@@ -138,6 +138,12 @@ impl Reply {
         self
     }
 
+    /// What comes after this one.
+    pub(crate) fn then(mut self, next: Self) -> Self {
+        self.acts.extend(next.acts);
+        Self { keep: next.keep, ..self }
+    }
+
     pub(crate) fn hang(mut self) -> Self {
         self.acts.push(Act::Hang);
         self

@@ -21,6 +21,7 @@ use super::values::Time;
 
 mod endpoint;
 mod jwt;
+mod program;
 mod secure;
 
 /// Threads of one listener. Each costs a stack and a descriptor or two.
@@ -48,10 +49,12 @@ pub(super) struct Checks<'a> {
     written: &'a Written<'a>,
     world: &'a World<'a>,
     faults: Vec<Fault>,
+    /// What may be right by the time that it is needed.
+    warnings: Vec<Fault>,
 }
 
 pub(crate) fn check(file: File, written: &Written<'_>, world: &World<'_>) -> Result<Plan, Vec<Fault>> {
-    let mut checks = Checks { written, world, faults: Vec::new() };
+    let mut checks = Checks { written, world, faults: Vec::new(), warnings: Vec::new() };
     let listen = checks.listen(&file);
     let store = file.store.as_ref().and_then(|url| checks.store(url));
     let tls = file.tls.as_ref().and_then(|tls| checks.tls(tls));
@@ -79,7 +82,8 @@ pub(crate) fn check(file: File, written: &Written<'_>, world: &World<'_>) -> Res
         return Err(checks.faults);
     }
     let (durability, drain, log) = (file.durability.into(), file.drain.0, file.log.clone());
-    Ok(Plan { listen, store, durability, drain, log, tls, admin, listener, rules, endpoints, file })
+    let warnings = checks.warnings;
+    Ok(Plan { warnings, listen, store, durability, drain, log, tls, admin, listener, rules, endpoints, file })
 }
 
 impl Checks<'_> {
@@ -89,9 +93,22 @@ impl Checks<'_> {
         what: impl Into<String>,
         remedy: impl Into<String>,
     ) {
-        let key = key.into();
-        let place = self.written.place(&key);
-        self.faults.push(Fault { place, key, what: what.into(), remedy: remedy.into() });
+        let fault = self.found(key.into(), what.into(), remedy.into());
+        self.faults.push(fault);
+    }
+
+    pub(super) fn warn(
+        &mut self,
+        key: impl Into<String>,
+        what: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
+        let fault = self.found(key.into(), what.into(), remedy.into());
+        self.warnings.push(fault);
+    }
+
+    fn found(&self, key: String, what: String, remedy: String) -> Fault {
+        Fault { place: self.written.place(&key), key, what, remedy }
     }
 
     fn listen(&mut self, file: &File) -> Vec<SocketAddr> {

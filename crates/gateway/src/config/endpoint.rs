@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,6 +12,9 @@ use steadfast_upstream as upstream;
 use super::auth::{Auth, Jwt};
 use super::setting::settings;
 use super::values::{Allowed, OneOrMany, Size, Time};
+
+/// Servers look at credentials first, so most have given their word on them by then.
+const AUTH_WAIT: Duration = Duration::from_secs(2);
 
 /// One endpoint: a path, and the server behind it.
 #[derive(Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -68,6 +72,8 @@ pub(crate) struct Endpoint {
     pub(crate) timeouts: Timeouts,
     /// When to try the server again.
     pub(crate) backoff: Backoff,
+    /// How soon a replica is noticed that is there and answers nothing, such as a process that is stopped. Only if another one is up.
+    pub(crate) vigil: Vigil,
     /// How much the server may make the gateway hold.
     pub(crate) answers: Answers,
 }
@@ -100,6 +106,7 @@ impl Default for Endpoint {
             engine: Engine::default(),
             timeouts: Timeouts::default(),
             backoff: Backoff::default(),
+            vigil: Vigil::default(),
             answers: Answers::default(),
         }
     }
@@ -207,7 +214,7 @@ pub(crate) enum AskOrder {
 
 settings! {
     /// Bounds and times of requests.
-    Http of steadfast_http::Config = steadfast_http::Config::default(); {
+    Http of steadfast_http::Config = steadfast_http::Config { auth_wait: AUTH_WAIT, ..Default::default() }; {
         /// The largest POST body. A larger one is refused with 413.
         max_body_bytes: Size,
         /// How long a client may take to send a body. Then it is refused with 408.
@@ -222,6 +229,10 @@ settings! {
         keep_alive: Time,
         /// How long a client should wait before it comes back to a stream that broke off.
         retry: Time,
+        /// With `auth = "forward"`: how long the head of the answer to a call waits for the server's word on the client's credentials, so that
+        /// a client whose token has expired gets a 401 and fetches another. A server that begins a stream has given its word; one that answers in
+        /// JSON gives it with the answer. Until then a client cannot resume the answer. `"0s"`: it does not wait.
+        auth_wait: Time,
         /// Connections are sent away after this long, to come back; for balancers that cut long responses. Never unless set.
         max_connection_age: Option<Time>,
     }
@@ -287,6 +298,18 @@ settings! {
         longest_retry: Time,
         /// Failures in a row after which to give up.
         attempts: u32,
+    }
+}
+
+settings! {
+    /// How soon a replica is noticed that is there and answers nothing.
+    Vigil of upstream::Vigil = upstream::Vigil::default(); {
+        /// How long a replica that is to answer something may say nothing at all before it is tried. If it does not answer that either, no new
+        /// session goes there.
+        silence: Time,
+        /// For how long after that it may leave trials unanswered before its sessions go elsewhere and calls that wait there are given up. A server
+        /// that does one thing at a time answers nobody while it is busy.
+        endurance: Time,
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod auth;
 mod check;
+mod defaults;
 mod endpoint;
 mod fault;
 mod file;
@@ -18,7 +19,7 @@ mod tree;
 mod unknown;
 mod values;
 
-use toml::{Table, Value};
+use toml::Table;
 
 use tree::Tree;
 
@@ -58,7 +59,7 @@ pub(crate) fn load(source: &Source, flags: &[Override], world: &World<'_>) -> Re
     for each in &overrides {
         each.put(&mut root);
     }
-    spread_defaults(&mut root);
+    defaults::spread(&mut root);
     let file: File = match root.try_into() {
         Ok(file) => file,
         Err(error) => return Err(vec![of_file(&tree, &error)]),
@@ -89,25 +90,4 @@ fn wrong_override(each: &Override) -> Option<Fault> {
     let fault = unknown.or_else(wrong)?;
     let key = if fault.key.is_empty() { each.key() } else { fault.key };
     Some(Fault { place: Place::Named(each.origin.clone()), key, ..fault })
-}
-
-/// Each endpoint gets the defaults that it does not speak of itself.
-fn spread_defaults(root: &mut Table) {
-    let Some(Value::Table(defaults)) = root.get("defaults").cloned() else { return };
-    let Some(Value::Array(endpoints)) = root.get_mut("endpoint") else { return };
-    for endpoint in endpoints {
-        if let Value::Table(endpoint) = endpoint {
-            fill(endpoint, &defaults);
-        }
-    }
-}
-
-fn fill(table: &mut Table, from: &Table) {
-    for (key, value) in from {
-        match (table.get_mut(key), value) {
-            (Some(Value::Table(inner)), Value::Table(more)) => fill(inner, more),
-            (Some(_), _) => {}
-            (None, value) => drop(table.insert(key.clone(), value.clone())),
-        }
-    }
 }

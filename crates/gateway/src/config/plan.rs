@@ -14,6 +14,7 @@ use steadfast_http::listen::tls::Identity;
 use steadfast_upstream as upstream;
 
 use super::endpoint::{AskOrder, Duplicates, Endpoint, Response};
+use super::fault::Fault;
 use super::file::File;
 use super::values::Allowed;
 
@@ -32,6 +33,8 @@ pub(crate) struct Plan {
     pub(crate) endpoints: Vec<EndpointPlan>,
     /// As it was written, to see what has changed.
     pub(crate) file: File,
+    /// What is wrong now and may be right when it is needed.
+    pub(crate) warnings: Vec<Fault>,
 }
 
 impl Plan {
@@ -116,7 +119,16 @@ impl EndpointPlan {
             ..http::Config::default()
         };
         self.written.http.apply(&mut config);
+        if !self.shows_clients() {
+            config.auth_wait = Duration::ZERO;
+        }
         config
+    }
+
+    /// Whether there is a server that verifies the credentials of its clients itself.
+    fn shows_clients(&self) -> bool {
+        let Behind::Upstream(config) = &self.behind else { return false };
+        matches!(config.credential, upstream::Credential::Forwarded)
     }
 
     pub(crate) fn options(&self) -> Options {

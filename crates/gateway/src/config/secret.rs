@@ -10,6 +10,8 @@ pub(crate) struct World<'a> {
     pub(crate) variables: BTreeMap<String, String>,
     pub(crate) read: &'a dyn Fn(&Path) -> std::io::Result<String>,
     pub(crate) is_folder: &'a dyn Fn(&Path) -> bool,
+    /// A file that can be run.
+    pub(crate) is_program: &'a dyn Fn(&Path) -> bool,
     pub(crate) tls: &'a dyn Fn(&TlsFiles) -> Result<Tls, TlsError>,
 }
 

@@ -1,7 +1,9 @@
 //! Configurations in, plans or faults out.
 
+mod defaults;
 mod example;
 mod pages;
+mod programs;
 mod secured;
 
 use std::path::Path;
@@ -9,6 +11,7 @@ use std::time::Duration;
 
 use steadfast_client::transport::{Tls, TlsError};
 use steadfast_upstream::{Credential, Server};
+use toml::Value;
 
 use super::*;
 
@@ -28,6 +31,7 @@ fn read(text: &str, variables: &[(&str, &str)], flags: &[Override]) -> Result<Pl
         variables: variables.collect(),
         read: &file,
         is_folder: &|path| path == Path::new("/folder"),
+        is_program: &|path| ["/usr/bin/here", "/folder/bin/there"].map(Path::new).contains(&path),
         tls: &|files| match &files.ca {
             Some(file) => Err(TlsError::NoCertificate(file.clone())),
             None => Ok(Tls::public()),
@@ -294,6 +298,32 @@ http = { retry = \"4s\" }
         })
         .collect();
     assert_eq!(found, [(Some(1), 3, 7), (Some(2), 4, 7)]);
+}
+
+#[test]
+fn the_watch_over_silent_replicas_can_be_set() {
+    let plan = read(&format!("{UPSTREAM}vigil = {{ silence = \"2s\", endurance = \"0s\" }}"), &[], &[]);
+    let plan = plan.expect("a plan");
+    let Behind::Upstream(upstream) = &plan.endpoints[0].behind else { panic!("an upstream") };
+    let silence = Duration::from_secs(2);
+    assert_eq!(upstream.vigil, steadfast_upstream::Vigil { silence, endurance: Duration::ZERO });
+    check(
+        &format!("{UPSTREAM}vigil.silence = \"0s\""),
+        &["f.toml:3:17: endpoint[0].vigil.silence: no time at all is too short"],
+    );
+}
+
+/// Nobody else has a word to wait for.
+#[test]
+fn only_servers_that_verify_credentials_are_waited_for() {
+    let wait = |text: &str| read(text, &[], &[]).expect("a plan").endpoints[0].http().auth_wait;
+    assert_eq!(wait(UPSTREAM), Duration::ZERO);
+    assert_eq!(wait(&format!("{UPSTREAM}http.auth_wait = \"1s\"")), Duration::ZERO);
+    assert_eq!(wait("[[endpoint]]\ndemo = true\nauth = \"forward\""), Duration::ZERO);
+    let forward = format!("{UPSTREAM}auth = \"forward\"\n");
+    assert_eq!(wait(&forward), Duration::from_secs(2));
+    assert_eq!(wait(&format!("{forward}http.auth_wait = \"500ms\"")), Duration::from_millis(500));
+    assert_eq!(wait(&format!("{forward}http.auth_wait = \"0s\"")), Duration::ZERO);
 }
 
 #[test]

@@ -143,23 +143,58 @@ async fn our_own_credentials_are_our_own_business() {
     }
 }
 
-/// Inside of a session the head of the answer may be out already: the call fails, and says why.
+/// A client fetches other credentials when it sees a status and a challenge, in the middle of a session as well.
 #[tokio::test]
-async fn a_call_that_is_denied_says_so() {
-    let guard = guard(401, &format!("www-authenticate: {CHALLENGE}\r\n"), "expired");
+async fn a_call_that_is_denied_is_refused_as_such() {
+    let json = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"expired"}}"#;
+    for said in ["expired", json] {
+        let guard = guard(401, &format!("www-authenticate: {CHALLENGE}\r\n"), said);
+        let calls = Arc::clone(&guard.calls);
+        let front = front(guard, Credential::Forwarded).await;
+        let session = open(&front).await;
+        assert!(front.post(&session, CALL).await.contains(r#""result":{"content":[]}"#));
+        // The same id again and again: each call is over when its client hears of it.
+        for status in [401, 403] {
+            calls.store(status, Ordering::SeqCst);
+            let reply = front.post(&session, CALL).await;
+            assert!(reply.starts_with(&format!("HTTP/1.1 {status} ")), "{reply}");
+            assert_eq!(header(&reply, "www-authenticate"), Some(CHALLENGE), "{reply}");
+            let error: serde_json::Value =
+                serde_json::from_str(reply.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+            assert_eq!((&error["id"], &error["error"]["code"]), (&2.into(), &(-32603).into()), "{error}");
+            let data = serde_json::json!({
+                "reason": "unauthorized", "status": status, "retryable": false, "challenge": CHALLENGE
+            });
+            assert_eq!(error["error"]["data"], data);
+            let message = error["error"]["message"].as_str().unwrap();
+            assert!(message.contains("`initialize`") && message.ends_with("It says: expired"), "{message}");
+        }
+        calls.store(0, Ordering::SeqCst);
+        assert!(front.post(&session, CALL).await.contains(r#""result":{"content":[]}"#));
+    }
+}
+
+/// What the server does not let this client do, whatever it shows, is the outcome of the call.
+#[tokio::test]
+async fn a_call_that_is_forbidden_without_a_challenge_is_answered() {
+    let guard = guard(401, "", "not you");
     let calls = Arc::clone(&guard.calls);
     let front = front(guard, Credential::Forwarded).await;
+    let session = open(&front).await;
+    calls.store(403, Ordering::SeqCst);
+    let reply = front.post(&session, CALL).await;
+    let data = r#""data":{"reason":"unauthorized","status":403,"retryable":false}"#;
+    assert!(reply.starts_with("HTTP/1.1 200 ") && reply.contains(data), "{reply}");
+    calls.store(401, Ordering::SeqCst);
+    let reply = front.post(&session, CALL).await;
+    assert!(reply.starts_with("HTTP/1.1 401 "), "{reply}");
+    assert_eq!(header(&reply, "www-authenticate"), Some("Bearer"), "a 401 has a challenge, always");
+}
+
+/// The headers of a request in a session of its own.
+async fn open(front: &Front) -> String {
     let good = "authorization: Bearer good\r\n";
     let reply = front.post(good, INITIALIZE).await;
     let id = header(&reply, "mcp-session-id").unwrap();
-    let session = format!("{good}mcp-session-id: {id}\r\nmcp-protocol-version: 2025-11-25\r\n");
-    assert!(front.post(&session, CALL).await.contains(r#""result":{"content":[]}"#));
-    for status in [401, 403] {
-        calls.store(status, Ordering::SeqCst);
-        let reply = front.post(&session, CALL).await;
-        let data = format!(r#""data":{{"reason":"unauthorized","status":{status},"retryable":false}}"#);
-        assert!(reply.starts_with("HTTP/1.1 200 ") && reply.contains(&data), "{reply}");
-    }
-    calls.store(0, Ordering::SeqCst);
-    assert!(front.post(&session, CALL).await.contains(r#""result":{"content":[]}"#));
+    format!("{good}mcp-session-id: {id}\r\nmcp-protocol-version: 2025-11-25\r\n")
 }

@@ -7,9 +7,12 @@ use std::time::Duration;
 use steadfast_engine::{Engine, Options, Rules, SystemClock, SystemEntropy};
 use steadfast_http::{Endpoint, listen};
 use steadfast_store::MemoryStore;
-use steadfast_upstream::{Config, Upstream};
+use steadfast_upstream::{Config, Credential, Upstream};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+
+/// Nobody waits for this.
+const AN_HOUR: Duration = Duration::from_secs(3600);
 
 pub(crate) const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":"open","method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#;
 pub(crate) const CALL: &str = r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"t"}}"#;
@@ -25,13 +28,17 @@ pub(crate) struct Front {
 }
 
 impl Front {
+    /// As the gateway does it: where the server verifies credentials, its word is waited for.
     pub(crate) async fn start(config: Config) -> Self {
+        let is_forwarded = matches!(config.credential, Credential::Forwarded);
+        let auth_wait = if is_forwarded { AN_HOUR } else { Duration::ZERO };
+        let http = steadfast_http::Config { auth_wait, ..steadfast_http::Config::default() };
         let upstream = Arc::new(Upstream::start(config).await.unwrap());
         let store = Arc::new(MemoryStore::new(Rules::default()));
         let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
         let engine = Engine::start(store, upstream, clock, entropy, Options::default(), Vec::new());
         let engine = engine.await.unwrap();
-        let endpoint = Endpoint::new(Arc::clone(&engine), steadfast_http::Config::default());
+        let endpoint = Endpoint::new(Arc::clone(&engine), http);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(listen::serve(listener, endpoint, listen::Limits::default(), std::future::pending()));

@@ -135,24 +135,6 @@ async fn nobody_waits_for_a_replica_that_was_given_up() {
     assert_eq!(calls(&a.server, "pay"), 1, "the second was not sent there");
 }
 
-/// Who has nobody else waits for as long as the call may take.
-#[tokio::test]
-async fn a_server_that_is_alone_is_waited_for() {
-    let busy = |request: &Request| match request.calls("pay") {
-        true => late(request, is_prodded),
-        false => Reply::default().hang(),
-    };
-    let a = Fronted::start("a", busy, None).await;
-    let host = before([&a], SHORT).await;
-    let session = opened(&host, &a).await;
-    let paid = tokio::spawn(async move { call(&session, 2, "pay").await });
-    // Longer than anybody would wait for one of several.
-    tokio::time::sleep((SILENCE + TRIAL + SHORT) * 2).await;
-    a.server.prod();
-    assert_eq!(within("an answer", paid).await.unwrap()["result"]["at"], "a");
-    assert_eq!(status(&host), [(true, 1)]);
-}
-
 /// Opening a session twice does no harm, so nobody waits for a replica that does not answer.
 #[tokio::test]
 async fn a_session_is_not_opened_at_a_replica_that_has_stopped() {

@@ -272,6 +272,7 @@ impl Builder {
         notification_deadline: Duration => options.notification_deadline,
         response: ResponseMode => http.response,
         keep_alive: Duration => http.keep_alive,
+        auth_wait: Duration => http.auth_wait,
     );
 
     pub(crate) fn upstream(mut self, change: impl FnOnce(&mut Config)) -> Self {

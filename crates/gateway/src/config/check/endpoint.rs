@@ -53,6 +53,7 @@ impl Checks<'_> {
             ("timeouts.connect", written.timeouts.connect),
             ("timeouts.head", written.timeouts.head),
             ("timeouts.call", written.timeouts.call),
+            ("vigil.silence", written.vigil.silence),
         ] {
             self.not_zero(format!("{at}.{key}"), time);
         }
@@ -177,6 +178,7 @@ impl Checks<'_> {
             self.fault(format!("{at}.stdio.command"), "there is no program", "its path, or its name in PATH");
             return None;
         }
+        self.look_for_program(at, stdio);
         let mut plain = upstream::Stdio::new(Program {
             command: stdio.command.clone(),
             arguments: stdio.args.clone(),
@@ -205,6 +207,7 @@ impl Checks<'_> {
         (config.standalone, config.patience) = (written.standalone, written.patience.0);
         written.timeouts.apply(&mut config.timeouts);
         written.backoff.apply(&mut config.backoff);
+        written.vigil.apply(&mut config.vigil);
         written.answers.apply(&mut config.limits);
         config
     }
