@@ -227,3 +227,14 @@ fn a_client_that_goes_while_its_session_is_opened_leaves_no_program() {
     drop(opening);
     eventually("the program has ended", || !is_alive(&pid));
 }
+
+/// It may be there by the time that somebody needs it.
+#[test]
+fn a_program_that_is_not_there_is_warned_of_and_served() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("log");
+    let arguments = ["--stdio", "no-such-program", "--listen", "127.0.0.1:0", "--store", "memory:"];
+    let _gateway = Server::serve_logged(&arguments, &log, &[]);
+    let told = "is in its PATH";
+    eventually("a warning", || std::fs::read_to_string(&log).unwrap().contains(told));
+}
