@@ -130,6 +130,9 @@ impl Engine {
             plan.requests.iter().map(|kept| kept.as_ref().is_some_and(|kept| kept.again)).collect();
         let resumable = !answer_only && session.facts().revision.primes_streams();
         let begun = self.begin_in_store(session, ids.clone(), plan, answer_only, delivered.clone()).await;
+        if !is_ours {
+            session.await_others();
+        }
         let (stream, first, connection) = match begun {
             Ok(Begun::Begun { stream, first, connection }) => (stream, first, connection),
             Ok(Begun::Taken { stream }) => {

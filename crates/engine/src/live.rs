@@ -34,6 +34,8 @@ pub struct LiveSession {
     is_suspect: AtomicBool,
     /// Other nodes may give calls to this one.
     expects_errands: AtomicBool,
+    /// Somebody here may wait for a call that another node has to begin.
+    awaits_others: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -109,6 +111,7 @@ impl LiveSession {
             looking: Looking::default(),
             is_suspect: AtomicBool::new(false),
             expects_errands: AtomicBool::new(false),
+            awaits_others: AtomicBool::new(false),
         }
     }
 
@@ -151,6 +154,7 @@ impl LiveSession {
             && self.asks().is_empty()
             && !self.is_suspect.load(Ordering::SeqCst)
             && !self.expects_errands.load(Ordering::SeqCst)
+            && !self.awaits_others()
     }
 
     /// Before a begin command goes to the store. Gives what the store should learn along the way.
@@ -401,6 +405,25 @@ impl LiveSession {
 
     pub(crate) fn expect_errands(&self, expects: bool) {
         self.expects_errands.store(expects, Ordering::SeqCst);
+    }
+
+    /// A call is another node's to begin, or may be.
+    pub(crate) fn await_others(&self) {
+        self.awaits_others.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn awaits_others(&self) -> bool {
+        self.awaits_others.load(Ordering::SeqCst)
+    }
+
+    /// Nobody waits for others, unless that is said again.
+    pub(crate) fn await_nobody(&self) {
+        self.awaits_others.store(false, Ordering::SeqCst);
+    }
+
+    /// Whether a call of another node was taken here when this node last looked, or since.
+    pub(crate) fn has_taken(&self, errand: CallNo) -> bool {
+        self.work().errands.contains(&errand)
     }
 
     /// Whether a connection reads here.

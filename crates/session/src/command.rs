@@ -43,6 +43,7 @@ commands! {
     Close => Closed,
     Begin => Begun,
     Start => Started,
+    Remind => Reminded,
     Append => AppendOutcome,
     Finish => Finished,
     Cancel => Cancelled,
@@ -209,6 +210,22 @@ pub enum Started {
     Started,
     /// It is over, or somebody else's.
     Gone,
+    NoSession,
+}
+
+/// Tell the nodes that are to run calls once more of those that they have not begun: the first word may be lost. For a node that
+/// waits for them, because they came to it or because it serves their connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remind {
+    pub node: NodeId,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reminded {
+    /// So many calls have not begun, as far as the session knows.
+    Reminded {
+        calls: u64,
+    },
     NoSession,
 }
 

@@ -5,7 +5,7 @@
 
 use crate::calls::MAX_MAILED;
 use crate::changes::Changes;
-use crate::command::{FailNode, Fence, Heir, NodeFailed, Start, Started};
+use crate::command::{FailNode, Fence, Heir, NodeFailed, Remind, Reminded, Start, Started};
 use crate::ids::{CallNo, NodeId, Time};
 use crate::limits::Rules;
 use crate::session::Session;
@@ -103,6 +103,25 @@ impl Session {
             changes.started.push(command.call);
         }
         Started::Started
+    }
+
+    /// Changes nothing. Whether a call that may be done again has begun is not written down: of those its owner hears until they end.
+    pub(crate) fn remind(&self, command: &Remind, changes: &mut Changes) -> Reminded {
+        if !self.is_open() {
+            return Reminded::NoSession;
+        }
+        let node = command.node;
+        let is_read = |stream| {
+            let attached = self.streams.get(&stream).and_then(|stream| stream.attached);
+            attached.is_some_and(|(_, reader)| reader == node)
+        };
+        let awaited = self.calls.iter().filter(|(_, call)| {
+            let is_to_begin = call.is_errand() && call.may_be_done_again();
+            is_to_begin && call.owner != node && (call.from == node || is_read(call.stream))
+        });
+        let before = changes.errands.len();
+        changes.errands.extend(awaited.map(|(no, call)| (*no, call.owner)));
+        Reminded::Reminded { calls: (changes.errands.len() - before) as u64 }
     }
 
     fn note_taken(&mut self, calls: &[CallNo], changes: &mut Changes) {

@@ -89,6 +89,7 @@ impl Session {
             Command::Close(c) => Outcome::Close(self.close(c.reason, now, rules, changes)),
             Command::Begin(c) => Outcome::Begin(self.begin(c, now, rules, changes)),
             Command::Start(c) => Outcome::Start(self.start(&c, changes)),
+            Command::Remind(c) => Outcome::Remind(self.remind(&c, changes)),
             Command::Append(c) => Outcome::Append(self.append(c, rules, changes)),
             Command::Finish(c) => Outcome::Finish(self.finish(c, now, rules, changes)),
             Command::Cancel(c) => Outcome::Cancel(self.cancel(&c, now, rules, changes)),

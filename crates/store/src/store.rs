@@ -140,6 +140,7 @@ pub(crate) fn no_session(command: &Command) -> Outcome {
         Command::Close(_) => Outcome::Close(c::Closed::NoSession),
         Command::Begin(_) => Outcome::Begin(c::Begun::NoSession),
         Command::Start(_) => Outcome::Start(c::Started::NoSession),
+        Command::Remind(_) => Outcome::Remind(c::Reminded::NoSession),
         Command::Append(_) => Outcome::Append(c::AppendOutcome::NoSession),
         Command::Finish(_) => Outcome::Finish(c::Finished::NoSession),
         Command::Cancel(_) => Outcome::Cancel(c::Cancelled::NoSession),

@@ -31,6 +31,7 @@ const EXPECTED: &[&str] = &[
     "Begin(NoSession)",
     "Start(Started)",
     "Start(Gone)",
+    "Remind(Reminded { calls: 1",
     "Append(Appended",
     "Append(Full)",
     "Append(Fenced)",

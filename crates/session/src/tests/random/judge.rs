@@ -6,7 +6,8 @@ use super::history::{AskStory, CallStory, End, Expected, History, StreamStory};
 use crate::command::{
     Answer, Answered, Append, AppendOutcome, AskOpened, Attach, Attached, Begin, Begun, Cancelled, Closed,
     Collected, Deliver, Delivered, Detach, Detached, Duplicates, FailNode, Finished, Heir, NodeFailed,
-    OpenAsk, Position, PutState, Started, StateGot, StatePut, Swept, Target, Touched, Withdrawn,
+    OpenAsk, Position, PutState, Remind, Reminded, Started, StateGot, StatePut, Swept, Target, Touched,
+    Withdrawn,
 };
 use crate::{AskNo, CallNo, Class, CloseReason, Command, ConnNo, Lifecycle, Limit, NodeId};
 use crate::{Outcome, Request, Session, StreamNo, Time};
@@ -28,6 +29,7 @@ impl History {
             | (Command::Close(_), Outcome::Close(Closed::NoSession))
             | (Command::Begin(_), Outcome::Begin(Begun::NoSession))
             | (Command::Start(_), Outcome::Start(Started::NoSession))
+            | (Command::Remind(_), Outcome::Remind(Reminded::NoSession))
             | (Command::Append(_), Outcome::Append(AppendOutcome::NoSession))
             | (Command::Finish(_), Outcome::Finish(Finished::NoSession))
             | (Command::Cancel(_), Outcome::Cancel(Cancelled::NoSession))
@@ -52,6 +54,7 @@ impl History {
                     request.again = false;
                 }
             }
+            (Command::Remind(c), Outcome::Remind(o)) => self.judge_remind(c, *o, &mut expected),
             (Command::Append(c), Outcome::Append(o)) => self.judge_append(c, *o, &mut expected),
             (Command::Finish(c), Outcome::Finish(o)) => {
                 let Some(call) = self.calls.get(&c.call).filter(|call| !call.over) else {
@@ -104,6 +107,17 @@ impl History {
             (command, outcome) => panic!("{outcome:?} is no outcome of {command:?}"),
         }
         expected
+    }
+
+    fn judge_remind(&self, c: &Remind, o: Reminded, expected: &mut Expected) {
+        let reads = |stream| self.streams[&stream].reader.is_some_and(|(_, node)| node == c.node);
+        for (no, call) in self.in_flight().filter(|(_, call)| call.owner != c.node) {
+            let is_to_begin = call.request.as_ref().is_some_and(|request| request.again);
+            if is_to_begin && call.from != call.owner && (call.from == c.node || reads(call.stream)) {
+                expected.errands.push((no, call.owner));
+            }
+        }
+        assert_eq!(o, Reminded::Reminded { calls: expected.errands.len() as u64 });
     }
 
     fn withdraw(&mut self, chosen: impl Fn(AskNo, &AskStory) -> bool, expected: &mut Expected) {

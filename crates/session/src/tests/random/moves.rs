@@ -9,7 +9,7 @@ use steadfast_wire::RequestId;
 use super::history::History;
 use crate::command::{
     Answer, Append, Attach, Begin, Cancel, Close, Collect, Deliver, Detach, Duplicates, FailNode, Fence,
-    Finish, GetState, Heir, OpenAsk, Position, PutState, Start, Sweep, Target, Touch, Withdraw,
+    Finish, GetState, Heir, OpenAsk, Position, PutState, Remind, Start, Sweep, Target, Touch, Withdraw,
 };
 use crate::{AskNo, CallNo, Class, CloseReason, Command, ConnNo, NodeId, Request, Session, StreamNo, Time};
 
@@ -64,6 +64,7 @@ pub(super) enum Move {
         call: u64,
         node: u64,
     },
+    Remind(u64),
     Get(u64),
     Resume {
         stream: u64,
@@ -132,6 +133,7 @@ pub(super) fn any_move() -> impl Strategy<Value = Move> {
             .prop_map(|(node, asks)| Move::Collect { node, asks }),
         2 => recent().prop_map(Move::Withdraw),
         3 => (recent(), node()).prop_map(|(call, node)| Move::Start { call, node }),
+        2 => node().prop_map(Move::Remind),
         4 => node().prop_map(Move::Get),
         5 => (recent(), 0..4u64, node())
             .prop_map(|(stream, back, node)| Move::Resume { stream, back, node }),
@@ -240,6 +242,7 @@ impl Move {
                     node: NodeId(node),
                 })
             }
+            Self::Remind(node) => Command::Remind(Remind { node: NodeId(node) }),
             Self::Get(node) => Command::Attach(Attach { at: Position::Standalone, node: NodeId(node) }),
             Self::Resume { stream: back, back: events, node } => {
                 let stream = stream(back);
