@@ -23,6 +23,7 @@ const NODES_TOGETHER: &[&str] = &[
     "--",
     "counted::",
     "heirs::",
+    "leases::",
     "mixed::",
     "nodes::",
     "programs::",

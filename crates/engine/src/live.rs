@@ -93,6 +93,8 @@ pub(crate) struct Running {
     pub(crate) given: bool,
     /// If this node goes, another one may do it, and its client finds the answer there.
     pub(crate) again: bool,
+    /// It was given to this node, which must not run it any more.
+    pub(crate) is_misrouted: bool,
     pub(crate) cancel: CancellationToken,
 }
 
@@ -461,6 +463,19 @@ impl LiveSession {
         if let Some(running) = self.work().calls.get_mut(&call) {
             running.again = false;
         }
+    }
+
+    /// Somebody else is to run a call that this node was given and has not begun.
+    pub(crate) fn misrouted(&self, call: CallNo) {
+        if let Some(running) = self.work().calls.get_mut(&call) {
+            running.is_misrouted = true;
+        }
+    }
+
+    /// Whether that was said since this was asked last.
+    pub(crate) fn was_misrouted(&self, call: CallNo) -> bool {
+        let mut work = self.work();
+        work.calls.get_mut(&call).is_some_and(|running| std::mem::take(&mut running.is_misrouted))
     }
 
     /// This node does not run a call that it was given. For as long as the store holds it, it is not taken again.

@@ -44,6 +44,7 @@ commands! {
     Begin => Begun,
     Start => Started,
     Remind => Reminded,
+    Pass => Passed,
     Append => AppendOutcome,
     Finish => Finished,
     Cancel => Cancelled,
@@ -198,11 +199,15 @@ pub enum AppendOutcome {
     NoSession,
 }
 
-/// A node is about to run a call that it was given. From now on nobody else may: it may be done by then.
+/// A node is about to run a call that it was given. From now on nobody else may, since it may be done by then, unless it does no
+/// harm twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start {
     pub call: CallNo,
     pub node: NodeId,
+    /// Others may do it as before.
+    pub again: bool,
+    pub fence: Option<Fence>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,6 +215,28 @@ pub enum Started {
     Started,
     /// It is over, or somebody else's.
     Gone,
+    /// The lease is somebody else's by now.
+    Fenced,
+    NoSession,
+}
+
+/// Give a call that a node was given, and has not begun, to whoever holds the lease. It gets a new number: whoever knows the old one
+/// has no say any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pass {
+    pub call: CallNo,
+    pub node: NodeId,
+    pub to: NodeId,
+    pub fence: Option<Fence>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passed {
+    Passed,
+    /// It is over, or somebody else's, or was not given.
+    Gone,
+    /// The lease is somebody else's by now, or its holder is not there.
+    Fenced,
     NoSession,
 }
 

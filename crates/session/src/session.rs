@@ -90,6 +90,7 @@ impl Session {
             Command::Begin(c) => Outcome::Begin(self.begin(c, now, rules, changes)),
             Command::Start(c) => Outcome::Start(self.start(&c, changes)),
             Command::Remind(c) => Outcome::Remind(self.remind(&c, changes)),
+            Command::Pass(c) => Outcome::Pass(self.pass(&c, rules, changes)),
             Command::Append(c) => Outcome::Append(self.append(c, rules, changes)),
             Command::Finish(c) => Outcome::Finish(self.finish(c, now, rules, changes)),
             Command::Cancel(c) => Outcome::Cancel(self.cancel(&c, now, rules, changes)),

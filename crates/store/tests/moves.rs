@@ -32,6 +32,8 @@ const EXPECTED: &[&str] = &[
     "Start(Started)",
     "Start(Gone)",
     "Remind(Reminded { calls: 1",
+    "Pass(Passed)",
+    "Pass(Gone)",
     "Append(Appended",
     "Append(Full)",
     "Append(Fenced)",

@@ -235,6 +235,19 @@ impl Link {
         }
     }
 
+    /// What calls begin under that others have given to this process, if one process has to run all: nobody else runs any then. A
+    /// program that is left runs what it has.
+    pub(crate) fn fence_of_calls(&self) -> Option<Fence> {
+        let is_left = self.shared.servers.are_programs() && self.shared.is_leaving();
+        if !self.shared.has_one_runner() || is_left {
+            return None;
+        }
+        match self.lease.held() {
+            held @ Held::Ours(_) => held.fence(),
+            Held::Unknown | Held::Theirs(..) => Some(of_nobody()),
+        }
+    }
+
     /// Gives the lease up, so that others need not wait until this process is gone. What runs here goes on.
     pub(crate) async fn give_up(&self) {
         let (Held::Ours(version), Some(session)) = (self.lease.held(), self.session()) else { return };

@@ -19,6 +19,7 @@ mod scripted {
     mod heirs;
     mod hostile;
     mod identity;
+    mod leases;
     mod mixed;
     #[cfg(target_os = "linux")]
     mod names;

@@ -69,7 +69,7 @@ fn a_call_that_was_not_begun_goes_to_the_heir_and_one_that_was_does_not() {
     let mut bench = Bench::new();
     let waits = bench.post_at(OTHER, "1", "pay", true);
     let runs = bench.post_at(OTHER, "2", "pay", true);
-    let start = |call, node| Start { call, node };
+    let start = |call, node| Start { call, node, again: false, fence: None };
     assert_eq!(
         bench.unchanged(|bench| bench.run(start(runs.call, NODE))),
         Started::Gone,
@@ -100,7 +100,7 @@ fn nodes_are_reminded_of_calls_that_they_have_not_begun() {
     let own = bench.post_at(NODE, "1", "look", true);
     let waits = bench.post_at(OTHER, "2", "pay", true);
     let runs = bench.post_at(OTHER, "3", "pay", true);
-    bench.run(Start { call: runs.call, node: OTHER });
+    bench.run(Start { call: runs.call, node: OTHER, again: false, fence: None });
     let remind = |bench: &mut Bench, node| {
         let calls = bench.session.calls().clone();
         let reminded = bench.run(Remind { node });

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rusqlite::{OptionalExtension, params};
-use steadfast_session::command::{Begun, FailNode, Heir, NodeFailed, Sweep, Swept};
+use steadfast_session::command::{FailNode, Heir, NodeFailed, Sweep, Swept};
 use steadfast_session::{
     CallNo, Changes, Command, Facts, Lifecycle, Limit, NodeId, Outcome, Session, SessionId, Time,
 };
@@ -16,7 +16,7 @@ use super::slot::Slot;
 use super::value::{Col, instant, int};
 use super::writer::Writer;
 use crate::error::StoreError;
-use crate::store::{Opened, holders, newly_mailed_to, no_session};
+use crate::store::{Opened, holders, newly_mailed_to, no_session, not_there};
 
 /// Sessions that a sweep or a burial changes before it writes them, so that the cache keeps its bound.
 const STRIDE: usize = 256;
@@ -150,9 +150,8 @@ impl Writer<'_> {
             && !slot.nodes.contains(&owner)
             && (!self.sql.node.exists([int(owner.0)])? || self.locks.is_dead(owner))
         {
-            // Nobody would ever find out that it does not run them.
             self.recycle(changes);
-            return Ok(Outcome::Begin(Begun::Fenced));
+            return Ok(not_there(&command));
         }
         let bytes = slot.session.bytes();
         let nodes = holders(&command);

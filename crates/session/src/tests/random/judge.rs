@@ -6,8 +6,8 @@ use super::history::{AskStory, CallStory, End, Expected, History, StreamStory};
 use crate::command::{
     Answer, Answered, Append, AppendOutcome, AskOpened, Attach, Attached, Begin, Begun, Cancelled, Closed,
     Collected, Deliver, Delivered, Detach, Detached, Duplicates, FailNode, Finished, Heir, NodeFailed,
-    OpenAsk, Position, PutState, Remind, Reminded, Started, StateGot, StatePut, Swept, Target, Touched,
-    Withdrawn,
+    OpenAsk, Pass, Passed, Position, PutState, Remind, Reminded, Started, StateGot, StatePut,
+    Swept, Target, Touched, Withdrawn,
 };
 use crate::{AskNo, CallNo, Class, CloseReason, Command, ConnNo, Lifecycle, Limit, NodeId};
 use crate::{Outcome, Request, Session, StreamNo, Time};
@@ -30,6 +30,7 @@ impl History {
             | (Command::Begin(_), Outcome::Begin(Begun::NoSession))
             | (Command::Start(_), Outcome::Start(Started::NoSession))
             | (Command::Remind(_), Outcome::Remind(Reminded::NoSession))
+            | (Command::Pass(_), Outcome::Pass(Passed::NoSession))
             | (Command::Append(_), Outcome::Append(AppendOutcome::NoSession))
             | (Command::Finish(_), Outcome::Finish(Finished::NoSession))
             | (Command::Cancel(_), Outcome::Cancel(Cancelled::NoSession))
@@ -48,12 +49,15 @@ impl History {
             (Command::Begin(c), Outcome::Begin(o)) => self.judge_begin(c, o, now, session, &mut expected),
             (Command::Start(c), Outcome::Start(o)) => {
                 let is_theirs = |call: &&mut CallStory| !call.over && call.owner == c.node;
+                let is_fenced = self.is_fenced(c.fence.as_ref());
                 let call = self.calls.get_mut(&c.call).filter(is_theirs);
-                assert_eq!(*o, if call.is_some() { Started::Started } else { Started::Gone });
+                let started = if is_fenced { Started::Fenced } else { Started::Started };
+                assert_eq!(*o, if call.is_some() { started } else { Started::Gone });
                 if let Some(request) = call.and_then(|call| call.request.as_mut()) {
-                    request.again = false;
+                    request.again &= c.again || is_fenced;
                 }
             }
+            (Command::Pass(c), Outcome::Pass(o)) => self.judge_pass(c, *o, &mut expected),
             (Command::Remind(c), Outcome::Remind(o)) => self.judge_remind(c, *o, &mut expected),
             (Command::Append(c), Outcome::Append(o)) => self.judge_append(c, *o, &mut expected),
             (Command::Finish(c), Outcome::Finish(o)) => {
@@ -109,6 +113,17 @@ impl History {
         expected
     }
 
+    fn judge_pass(&mut self, c: &Pass, o: Passed, expected: &mut Expected) {
+        let is_given = |call: &&CallStory| !call.over && call.owner == c.node && call.is_errand();
+        let call = self.calls.get(&c.call).filter(is_given).filter(|_| c.to != c.node);
+        let passed = if call.is_some() { Passed::Passed } else { Passed::Gone };
+        assert_eq!(o, if self.is_fenced(c.fence.as_ref()) { Passed::Fenced } else { passed });
+        if o == Passed::Passed {
+            let request = self.calls[&c.call].request.clone();
+            self.hand_over(c.call, c.to, request, expected);
+        }
+    }
+
     fn judge_remind(&self, c: &Remind, o: Reminded, expected: &mut Expected) {
         let reads = |stream| self.streams[&stream].reader.is_some_and(|(_, node)| node == c.node);
         for (no, call) in self.in_flight().filter(|(_, call)| call.owner != c.node) {
@@ -150,13 +165,12 @@ impl History {
     }
 
     /// The call goes on under another number.
-    fn hand_over(&mut self, no: CallNo, heir: NodeId, expected: &mut Expected) {
+    fn hand_over(&mut self, no: CallNo, heir: NodeId, request: Option<Request>, expected: &mut Expected) {
         self.withdraw(|_, ask| ask.call == Some(no), expected);
         expected.stopped.push(no);
         let next = CallNo(self.calls.keys().last().map_or(0, |no| no.0 + 1));
         let old = self.calls.get_mut(&no).unwrap();
         (old.over, old.taken) = (true, true);
-        let request = old.request.clone().map(|request| Request { again: false, ..request });
         let (id, stream, from, answer_only) = (old.id.clone(), old.stream, old.owner, old.answer_only);
         let story =
             CallStory { id, stream, owner: heir, from, answer_only, request, over: false, taken: false };
@@ -179,7 +193,9 @@ impl History {
             match c.heir {
                 Heir::Nobody => {}
                 Heir::Node(heir) => {
-                    self.hand_over(*no, heir, expected);
+                    let request = self.calls[no].request.clone();
+                    let request = request.map(|request| Request { again: false, ..request });
+                    self.hand_over(*no, heir, request, expected);
                     handed += 1;
                 }
                 Heir::Later => left += 1,
