@@ -57,6 +57,7 @@ commands! {
     Detach => Detached,
     Deliver => Delivered,
     PutState => StatePut,
+    Release => Released,
     GetState => StateGot,
     Sweep => Swept,
 }
@@ -494,6 +495,23 @@ pub enum StatePut {
         current: Option<Value>,
     },
     OverLimit(Limit),
+    NoSession,
+}
+
+/// Give a lease up: delete the entry of session state, unless its holder has calls in flight that it may be running, or is about to.
+/// Those that it was given and that others may do do not count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Release {
+    pub node: NodeId,
+    pub fence: Fence,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Released {
+    Released,
+    Busy,
+    /// The lease is somebody else's by now.
+    Fenced,
     NoSession,
 }
 

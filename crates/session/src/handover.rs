@@ -5,7 +5,9 @@
 
 use crate::calls::MAX_MAILED;
 use crate::changes::Changes;
-use crate::command::{FailNode, Fence, Heir, NodeFailed, Pass, Passed, Remind, Reminded, Start, Started};
+use crate::command::{
+    FailNode, Fence, Heir, NodeFailed, Pass, Passed, Release, Released, Remind, Reminded, Start, Started,
+};
 use crate::ids::{CallNo, NodeId, Time};
 use crate::limits::Rules;
 use crate::session::Session;
@@ -100,6 +102,22 @@ impl Session {
         self.renumber(call, to, rules, changes);
         self.note_taken(&[call], changes);
         Passed::Passed
+    }
+
+    pub(crate) fn release(&mut self, command: &Release, changes: &mut Changes) -> Released {
+        let Release { node, fence } = command;
+        if !self.is_open() {
+            return Released::NoSession;
+        }
+        if self.is_fenced(Some(fence)) {
+            return Released::Fenced;
+        }
+        let is_left = |call: &Call| call.is_errand() && call.may_be_done_again();
+        if self.calls.values().any(|call| call.owner == *node && !is_left(call)) {
+            return Released::Busy;
+        }
+        self.drop_state(&fence.key, changes);
+        Released::Released
     }
 
     /// The node may be asleep and not know yet whether they have begun. If they are over when it asks, it must not begin them

@@ -103,6 +103,7 @@ impl Session {
             Command::Detach(c) => Outcome::Detach(self.detach(&c, now, changes)),
             Command::Deliver(c) => Outcome::Deliver(self.deliver(&c, changes)),
             Command::PutState(c) => Outcome::PutState(self.put_state(c, rules, changes)),
+            Command::Release(c) => Outcome::Release(self.release(&c, changes)),
             Command::GetState(c) => Outcome::GetState(self.get_state(&c)),
             Command::Sweep(_) => Outcome::Sweep(self.sweep(now, rules, changes)),
         }

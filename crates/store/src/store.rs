@@ -165,6 +165,7 @@ pub(crate) fn no_session(command: &Command) -> Outcome {
         Command::Detach(_) => Outcome::Detach(c::Detached::NoSession),
         Command::Deliver(_) => Outcome::Deliver(c::Delivered::NoSession),
         Command::PutState(_) => Outcome::PutState(c::StatePut::NoSession),
+        Command::Release(_) => Outcome::Release(c::Released::NoSession),
         Command::GetState(_) => Outcome::GetState(c::StateGot::NoSession),
         Command::Sweep(_) => Outcome::Sweep(c::Swept::Remove),
     }

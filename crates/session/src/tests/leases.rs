@@ -1,7 +1,7 @@
-//! Calls that one node runs for all, under a lease: without it none begins.
+//! Calls that one node runs for all, under a lease: without it none begins, and with them it is not given up.
 
 use super::bench::{Bench, NODE, OTHER};
-use crate::command::{Fence, Finished, Pass, Passed, Start, Started, StatePut};
+use crate::command::{Fence, Finished, Pass, Passed, Release, Released, Start, Started, StatePut};
 use crate::{CallNo, Holdings, NodeId};
 
 const THIRD: NodeId = NodeId(9);
@@ -62,4 +62,28 @@ fn a_call_that_has_not_begun_is_passed_on_to_whoever_has_the_lease() {
     assert_eq!(errands(&bench, NODE), [CallNo(3)], "even if it had come there first");
     bench.finish(CallNo(3), "paid");
     bench.check_log(given.stream, "1:paid end");
+}
+
+#[test]
+fn a_lease_is_not_given_up_while_its_holder_has_calls() {
+    let mut bench = Bench::new();
+    let lease = take(&mut bench, None);
+    let release = Release { node: OTHER, fence: lease.clone() };
+    let given = bench.post_at(OTHER, "1", "pay", true);
+    let theirs = bench.post("2");
+    bench.run(start(given.call, false, &lease));
+    let busy = bench.unchanged(|bench| bench.run(release.clone()));
+    assert_eq!(busy, Released::Busy, "it has begun");
+    bench.finish(given.call, "paid");
+    let waits = bench.post_at(OTHER, "3", "pay", true);
+    let before = bench.session.state_bytes();
+    assert_eq!(bench.run(release.clone()), Released::Released, "what others may do is left to them");
+    assert!(bench.session.state_bytes() < before && bench.session.state().is_empty());
+    assert_eq!(bench.unchanged(|bench| bench.run(release)), Released::Fenced);
+    let newer = take(&mut bench, None);
+    let mine = Release { node: NODE, fence: newer };
+    assert_eq!(bench.unchanged(|bench| bench.run(mine.clone())), Released::Busy, "one has come there");
+    bench.finish(theirs.call, "done");
+    assert_eq!(bench.run(mine), Released::Released);
+    assert_eq!(errands(&bench, OTHER), [waits.call]);
 }

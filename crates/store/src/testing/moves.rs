@@ -11,7 +11,7 @@ use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::sample::Index;
 use steadfast_session::command::{
     Answer, Append, Attach, Begin, Cancel, Close, Collect, Deliver, Detach, Duplicates, FailNode, Fence,
-    Finish, GetState, Heir, OpenAsk, Pass, Position, PutState, Remind, Start, Target, Touch,
+    Finish, GetState, Heir, OpenAsk, Pass, Position, PutState, Release, Remind, Start, Target, Touch,
     Withdraw,
 };
 use steadfast_session::{
@@ -82,6 +82,10 @@ pub enum Act {
     Pass {
         call: Index,
         to: NodeId,
+    },
+    Release {
+        name: u8,
+        node: NodeId,
     },
     Finish {
         call: Index,
@@ -192,6 +196,7 @@ fn act() -> impl Strategy<Value = Act> {
         1 => (index(), node()).prop_map(|(call, node)| Act::Start { call, node }),
         1 => node().prop_map(|node| Act::Remind { node }),
         1 => (index(), node()).prop_map(|(call, to)| Act::Pass { call, to }),
+        1 => (0..3u8, node()).prop_map(|(name, node)| Act::Release { name, node }),
         8 => (index(), prop_oneof![4 => 0..90usize, 1 => Just(1000usize)])
             .prop_map(|(call, size)| Act::Finish { call, size }),
         4 => id().prop_map(|id| Act::Cancel { id }),
@@ -306,6 +311,12 @@ pub fn command(act: Act, session: Option<&Session>, attempt: u64) -> Command {
             // By whoever has it.
             let owner = session.and_then(|session| session.calls().get(&call)).map(|call| call.owner);
             Pass { call, node: owner.unwrap_or(to), to, fence: None }.into_command()
+        }
+        Act::Release { name, node } => {
+            let key = state_name(name);
+            let there = session.and_then(|session| session.state().get(&key));
+            let version = there.map_or(1, |value| value.version);
+            Release { node, fence: Fence { key: key.into(), version } }.into_command()
         }
         Act::Finish { call: pick, size } => {
             Finish { call: call(pick), payload: filler(attempt, size) }.into_command()

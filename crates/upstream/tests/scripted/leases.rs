@@ -147,3 +147,44 @@ async fn an_heir_without_the_lease_hands_on_what_it_inherits() {
     end(third, "t1").await;
     assert_eq!(waits.message().await["result"]["name"], "t1");
 }
+
+/// A gateway goes, and has a call that it has just begun and that has not had its turn.
+#[tokio::test]
+async fn a_gateway_that_goes_keeps_the_lease_for_a_call_that_is_about_to_run() {
+    let Gateways { server, hosts, faults, sessions, .. } = Gateways::start(Backing::shared(), 2).await;
+    let [here, there] = &sessions[..] else { panic!("two") };
+    let begun = Gate::new();
+    let gate = begun.clone();
+    let gives_up = |command: &Command| match command {
+        Command::Release(_) => true,
+        Command::PutState(put) => &*put.key == "~lease" && put.value.is_none(),
+        _ => false,
+    };
+    let tried = watch(&faults, gives_up, move |operation| {
+        matches!(operation, Operation::Apply(_, Command::Begin(_))).then(|| Fault::HoldAfter(gate.clone()))
+    });
+    let first = tokio::spawn({
+        let here = here.clone();
+        async move { begin(&here, 1, "t1").await }
+    });
+    within("the call to be begun", begun.reached()).await;
+    let going = {
+        let here = Arc::clone(&hosts[0].server().0);
+        tokio::spawn(async move { here.drain(Duration::from_secs(30)).await })
+    };
+    until("an attempt to give the lease up", || tried.load(Ordering::SeqCst)).await;
+    let mut second = begin(there, 2, "t2").await;
+    settle(&server, there, 1).await;
+    begun.open();
+    let mut first = first.await.unwrap();
+    server.until("the first", |log| sent(log).contains("t1")).await;
+    settle(&server, there, 2).await;
+    assert_eq!(sent(&server.log()), ["t1"].map(str::to_owned).into(), "it is at the server alone");
+    for name in ["t1", "t2"] {
+        end(there, name).await;
+    }
+    assert_eq!(first.message().await["result"]["name"], "t1");
+    within("the end", going).await.unwrap();
+    within("the burial", hosts[1].server().0.sweep()).await.unwrap();
+    assert_eq!(second.message().await["result"]["name"], "t2");
+}

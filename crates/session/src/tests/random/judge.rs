@@ -6,7 +6,7 @@ use super::history::{AskStory, CallStory, End, Expected, History, StreamStory};
 use crate::command::{
     Answer, Answered, Append, AppendOutcome, AskOpened, Attach, Attached, Begin, Begun, Cancelled, Closed,
     Collected, Deliver, Delivered, Detach, Detached, Duplicates, FailNode, Finished, Heir, NodeFailed,
-    OpenAsk, Pass, Passed, Position, PutState, Remind, Reminded, Started, StateGot, StatePut,
+    OpenAsk, Pass, Passed, Position, PutState, Released, Remind, Reminded, Started, StateGot, StatePut,
     Swept, Target, Touched, Withdrawn,
 };
 use crate::{AskNo, CallNo, Class, CloseReason, Command, ConnNo, Lifecycle, Limit, NodeId};
@@ -31,6 +31,7 @@ impl History {
             | (Command::Start(_), Outcome::Start(Started::NoSession))
             | (Command::Remind(_), Outcome::Remind(Reminded::NoSession))
             | (Command::Pass(_), Outcome::Pass(Passed::NoSession))
+            | (Command::Release(_), Outcome::Release(Released::NoSession))
             | (Command::Append(_), Outcome::Append(AppendOutcome::NoSession))
             | (Command::Finish(_), Outcome::Finish(Finished::NoSession))
             | (Command::Cancel(_), Outcome::Cancel(Cancelled::NoSession))
@@ -58,6 +59,17 @@ impl History {
                 }
             }
             (Command::Pass(c), Outcome::Pass(o)) => self.judge_pass(c, *o, &mut expected),
+            (Command::Release(c), Outcome::Release(o)) => {
+                let is_left =
+                    |call: &CallStory| call.is_errand() && call.request.as_ref().is_some_and(|it| it.again);
+                let is_busy = self.in_flight().any(|(_, call)| call.owner == c.node && !is_left(call));
+                let is_fenced = self.is_fenced(Some(&c.fence));
+                let released = if is_busy { Released::Busy } else { Released::Released };
+                assert_eq!(*o, if is_fenced { Released::Fenced } else { released });
+                if *o == Released::Released {
+                    self.state.remove(&*c.fence.key);
+                }
+            }
             (Command::Remind(c), Outcome::Remind(o)) => self.judge_remind(c, *o, &mut expected),
             (Command::Append(c), Outcome::Append(o)) => self.judge_append(c, *o, &mut expected),
             (Command::Finish(c), Outcome::Finish(o)) => {

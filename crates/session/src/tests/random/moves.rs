@@ -9,7 +9,7 @@ use steadfast_wire::RequestId;
 use super::history::History;
 use crate::command::{
     Answer, Append, Attach, Begin, Cancel, Close, Collect, Deliver, Detach, Duplicates, FailNode, Fence,
-    Finish, GetState, Heir, OpenAsk, Pass, Position, PutState, Remind, Start, Sweep, Target, Touch,
+    Finish, GetState, Heir, OpenAsk, Pass, Position, PutState, Release, Remind, Start, Sweep, Target, Touch,
     Withdraw,
 };
 use crate::{AskNo, CallNo, Class, CloseReason, Command, ConnNo, NodeId, Request, Session, StreamNo, Time};
@@ -72,6 +72,11 @@ pub(super) enum Move {
         node: u64,
         to: u64,
         fence: Option<(u8, bool)>,
+    },
+    Release {
+        node: u64,
+        key: u8,
+        right: bool,
     },
     Remind(u64),
     Get(u64),
@@ -145,6 +150,8 @@ pub(super) fn any_move() -> impl Strategy<Value = Move> {
             .prop_map(|(call, node, again, fence)| Move::Start { call, node, again, fence }),
         2 => (recent(), node(), node(), fence())
             .prop_map(|(call, node, to, fence)| Move::Pass { call, node, to, fence }),
+        1 => (node(), 0..3u8, prop::bool::weighted(0.8))
+            .prop_map(|(node, key, right)| Move::Release { node, key, right }),
         2 => node().prop_map(Move::Remind),
         4 => node().prop_map(Move::Get),
         5 => (recent(), 0..4u64, node())
@@ -256,6 +263,10 @@ impl Move {
                 let open = session.calls().keys().rev().cycle().nth(back as usize);
                 let call = open.copied().unwrap_or_else(|| call(back));
                 Command::Pass(Pass { call, node: NodeId(node), to: NodeId(to), fence: fence(under) })
+            }
+            Self::Release { node, key, right } => {
+                let fence = fence(Some((key, right)))?;
+                Command::Release(Release { node: NodeId(node), fence })
             }
             Self::Remind(node) => Command::Remind(Remind { node: NodeId(node) }),
             Self::Get(node) => Command::Attach(Attach { at: Position::Standalone, node: NodeId(node) }),
