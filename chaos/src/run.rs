@@ -24,7 +24,7 @@ use crate::watch::Watch;
 use crate::world::{Recipe, Setting, World};
 
 /// A dead gateway is noticed after five seconds; a server that cannot be reached is waited for during ten.
-const BOUNDS: Bounds = Bounds { liveness: 25_000, ending: 8_000 };
+const BOUNDS: Bounds = Bounds { liveness: 25_000, ending: 8_000, death: 5_000 };
 /// Calls that are made after the last fault, in a hundred.
 const CALM_PERCENT: u64 = 10;
 
@@ -91,6 +91,9 @@ async fn play(
     watch: &Watch,
 ) -> Result<(Vec<Entry>, BTreeMap<String, u64>), Failure> {
     let recorder = Recorder::new(clock);
+    if let Some(most) = options.setting.concurrency {
+        recorder.note(Seen::Limited { calls: most.get() });
+    }
     let tickets = Tickets::new(options.calls, Duration::from_secs(options.seconds));
     let address = world.address();
     let shared = Arc::new(Shared { address, recorder: recorder.clone(), tickets, in_flight: 0.into() });

@@ -17,6 +17,10 @@ pub struct Digest<'a> {
     pub replies: Vec<Reply<'a>>,
     /// By the server: what it did, in its own order.
     pub executed: BTreeMap<&'a str, Vec<(u64, &'a str)>>,
+    /// By the server: when it had done that.
+    pub done: BTreeMap<&'a str, Vec<(u64, &'a str)>>,
+    /// How many calls of a session a server takes at a time, if that is bounded.
+    pub limit: Option<usize>,
     /// By the server: what askers were answered.
     pub heard: BTreeMap<&'a str, Vec<(u64, &'a str)>>,
     /// When the last fault was over. If nobody says so there was none.
@@ -195,6 +199,8 @@ impl<'a> Digest<'a> {
             Seen::Calm => self.calm = at,
             Seen::Over => self.over = at,
             Seen::Executed { call, place, .. } => self.executed.entry(call).or_default().push((at, place)),
+            Seen::Limited { calls } => self.limit = Some(*calls),
+            Seen::Done { call, place } => self.done.entry(call).or_default().push((at, place)),
             Seen::Heard { call, reply } => self.heard.entry(call).or_default().push((at, reply)),
         }
     }

@@ -105,10 +105,19 @@ pub enum Seen {
     Calm,
     /// Nobody waits any more. What has not come by now is missing.
     Over,
+    /// Whoever sends calls to servers was told to let each have so many of a session at a time.
+    Limited {
+        calls: usize,
+    },
     /// By the server: it does what a call wants, now. `place` is the server's own session.
     Executed {
         call: String,
         tool: String,
+        place: String,
+    },
+    /// By the server: it has done that, and is about to answer.
+    Done {
+        call: String,
         place: String,
     },
     /// By the server: an asker has an answer.

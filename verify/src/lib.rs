@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod asks;
+mod bound;
 mod counters;
 mod digest;
 mod effects;
@@ -41,6 +42,7 @@ const CHECKERS: &[(&str, &str, Checker)] = &[
     ("once", "a message is on one stream, once", once::check),
     ("asks", "an ask is answered once, by the session that was asked", asks::check),
     ("effects", "an unsafe call is executed at most once, and as its answer says", effects::check),
+    ("bound", "a server has no more calls of a session at a time than it takes", bound::check),
     ("counters", "a session at the server has one client and never goes back", counters::check),
     ("sessions", "a session lives until its client ends it", sessions::check),
     ("endings", "a stream ends after its answer", endings::check),

@@ -3,7 +3,7 @@
 use crate::{Bounds, CHECKERS, Digest, Entry, Seen, Verdict, mark};
 
 pub(crate) const STEP: u64 = 10;
-pub(crate) const BOUNDS: Bounds = Bounds { liveness: 100, ending: 100 };
+pub(crate) const BOUNDS: Bounds = Bounds { liveness: 100, ending: 100, death: 100 };
 /// The fingerprint that event ids of the session have.
 const TAG: &str = "00000001";
 
@@ -85,6 +85,10 @@ impl History {
 
     pub(crate) fn executed(self, call: &str, place: &str) -> Self {
         self.and(Seen::Executed { call: call.into(), tool: String::new(), place: place.into() })
+    }
+
+    pub(crate) fn done(self, call: &str, place: &str) -> Self {
+        self.and(Seen::Done { call: call.into(), place: place.into() })
     }
 
     /// A whole call: sent, accepted, executed, answered.

@@ -11,6 +11,8 @@ pub struct Bounds {
     pub liveness: u64,
     /// From the last answer of a stream to the end of the response.
     pub ending: u64,
+    /// From the last sign of life of whoever runs calls to when others may take its place.
+    pub death: u64,
 }
 
 /// What came of one promise.

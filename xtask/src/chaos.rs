@@ -24,6 +24,9 @@ const PLANTED_SEEDS: u64 = 4;
 /// For a bug that makes every call take its time.
 const FEW_CALLS: u64 = 300;
 
+/// For a bug in how calls are counted. Clients make several at a time.
+const BOUNDED: &[&str] = &["--concurrency", "1"];
+
 /// A bug that is compiled in on purpose, with the feature `planted` alone, to see who finds it.
 struct Planted {
     name: &'static str,
@@ -31,6 +34,8 @@ struct Planted {
     /// Promises of which one must be found broken.
     caught_by: &'static [&'static str],
     calls: u64,
+    /// What the run needs besides.
+    options: &'static [&'static str],
 }
 
 /// To add one, name it in the code (`planted("name")`) and here.
@@ -40,78 +45,105 @@ const PLANTED: &[Planted] = &[
         what: "a resumed stream begins with the event that its reader has",
         caught_by: &["order"],
         calls: PLANTED_CALLS,
+        options: &[],
     },
     Planted {
         name: "replay-too-late",
         what: "a resumed stream leaves out the event after the one that its reader has",
         caught_by: &["order"],
         calls: PLANTED_CALLS,
+        options: &[],
     },
     Planted {
         name: "deliver-before-commit",
         what: "readers get what the store has not committed yet",
         caught_by: &["replay", "outcomes", "order"],
         calls: PLANTED_CALLS,
+        options: &[],
     },
     Planted {
         name: "finish-keeps-call",
         what: "an answered call stays in flight",
         caught_by: &["endings", "outcomes"],
         calls: FEW_CALLS,
+        options: &[],
     },
     Planted {
         name: "no-fence",
         what: "an owner that was taken for dead may still answer",
         caught_by: &["outcomes", "order"],
         calls: PLANTED_CALLS,
+        options: &[],
     },
     Planted {
         name: "broadcast",
         what: "a message of no call goes to two streams",
         caught_by: &["once"],
         calls: PLANTED_CALLS,
+        options: &[],
     },
     Planted {
         name: "drop-on-takeover",
         what: "calls of a dead node are removed without an error",
         caught_by: &["outcomes"],
         calls: PLANTED_CALLS,
+        options: &[],
     },
     Planted {
         name: "bare-id",
         what: "answers are found by the client's id alone",
         caught_by: &["routing"],
         calls: PLANTED_CALLS,
+        options: &[],
     },
     Planted {
         name: "retry-unsafe",
         what: "a call that may have been executed is sent again",
         caught_by: &["effects"],
         calls: PLANTED_CALLS,
+        options: &[],
     },
     Planted {
         name: "answer-taken-twice",
         what: "a second answer to an ask is taken as well",
         caught_by: &["asks"],
         calls: PLANTED_CALLS,
+        options: &[],
     },
     Planted {
         name: "borrowed-seat",
         what: "a node goes on at the server in the session of another client",
         caught_by: &["counters"],
         calls: PLANTED_CALLS,
+        options: &[],
     },
     Planted {
         name: "early-expiry",
         what: "a session ends while its client thinks",
         caught_by: &["sessions"],
         calls: PLANTED_CALLS,
+        options: &[],
     },
     Planted {
         name: "no-burial",
         what: "nobody sees to what dead nodes left",
         caught_by: &["liveness"],
         calls: PLANTED_CALLS,
+        options: &[],
+    },
+    Planted {
+        name: "no-turns",
+        what: "calls do not wait for their turn",
+        caught_by: &["bound"],
+        calls: PLANTED_CALLS,
+        options: BOUNDED,
+    },
+    Planted {
+        name: "no-owner",
+        what: "whoever gets a call runs it, whoever has the lease",
+        caught_by: &["bound"],
+        calls: PLANTED_CALLS,
+        options: BOUNDED,
     },
 ];
 
@@ -283,7 +315,7 @@ impl Bench {
         let variable = format!("STEADFAST_PLANTED={}", planted.name);
         let mut command = self.command("run", seed, &format!("planted-{}", planted.name));
         command.args(["--json", "--variable", &variable, "--calls", &planted.calls.to_string()]);
-        command.args(PLANTED_RUN).stderr(Stdio::null());
+        command.args(planted.options).args(PLANTED_RUN).stderr(Stdio::null());
         let report: Value = serde_json::from_slice(&command.output()?.stdout)
             .map_err(|_| Failure::Broken(format!("the run with {} gave no report", planted.name)))?;
         let promises = report["promises"].as_array().map_or(&[][..], Vec::as_slice);

@@ -23,6 +23,8 @@ const NODES_TOGETHER: &[&str] = &[
     "--",
     "counted::",
     "heirs::",
+    "leases::",
+    "mixed::",
     "nodes::",
     "programs::",
     "restarts::",
@@ -118,7 +120,7 @@ pub(crate) const SUITES: &[Suite] = &[
             run(&["cargo", "xtask", "chaos", "--short", "--seed", "11"]),
             run(&["cargo", "xtask", "chaos", "--short", "--seed", "12", "--store", "postgres"]),
             // Once more where one gateway runs all calls of a session.
-            run(&["cargo", "xtask", "chaos", "--short", "--seed", "13", "--concurrency", "32"]),
+            run(&["cargo", "xtask", "chaos", "--short", "--seed", "13", "--concurrency", "6"]),
             // And where masters are lost and replicas take over.
             run(&["cargo", "xtask", "chaos", "--short", "--seed", "14", "--store", "redis-cluster"]),
         ],

@@ -101,8 +101,9 @@ impl ServerHandler for Handler {
         let ms = arguments["ms"].as_u64().unwrap_or_default();
         let (tool_name, place) = (tool.name().to_owned(), self.place.clone());
         self.note(Seen::Executed { call: call.to_owned(), tool: tool_name, place })?;
-        let said = self.answer(tool, call, ms, &context).await?;
-        let text = format!("{} {said} at={}", mark(call), self.place);
+        let said = self.answer(tool, call, ms, &context).await;
+        self.note(Seen::Done { call: call.to_owned(), place: self.place.clone() })?;
+        let text = format!("{} {} at={}", mark(call), said?, self.place);
         Ok(CallToolResult::success(vec![ContentBlock::text(text)]).into())
     }
 }

@@ -70,7 +70,7 @@ pub(crate) struct Setting {
     store: store::Kind,
     /// Calls at a time that a server takes in one session: then one gateway runs them all
     #[arg(long)]
-    concurrency: Option<NonZeroUsize>,
+    pub(crate) concurrency: Option<NonZeroUsize>,
 }
 
 impl Setting {

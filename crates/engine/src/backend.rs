@@ -116,8 +116,8 @@ pub trait Backend: Send + Sync + 'static {
     /// This process serves a session that another one opened, and has never seen it before. The request that names it waits.
     fn restored(&self, session: SessionHandle) -> BoxFuture<()>;
 
-    /// Says where a call is to be run. Asked only if processes share the store, and never for a call that is given to this
-    /// node by another.
+    /// Says where a call is to be run. Asked only if processes share the store. One that another node has given to this one goes on
+    /// to where it is to be run by then.
     fn route(&self, session: &SessionHandle, request: &Incoming) -> Routing;
 
     /// The route that it gave for a call of this session is not right any more: its fence is not. It is asked again.

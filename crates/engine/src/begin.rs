@@ -24,7 +24,7 @@ use crate::tail::Tail;
 const BEGIN_ATTEMPTS: usize = 3;
 
 /// How often the backend is asked where to run calls, if it turns out to have been wrong.
-const ROUTES: usize = 3;
+pub(crate) const ROUTES: usize = 3;
 
 /// Who runs the calls of a POST, and what is kept of them.
 #[derive(Clone, Debug, Default)]
@@ -130,6 +130,9 @@ impl Engine {
             plan.requests.iter().map(|kept| kept.as_ref().is_some_and(|kept| kept.again)).collect();
         let resumable = !answer_only && session.facts().revision.primes_streams();
         let begun = self.begin_in_store(session, ids.clone(), plan, answer_only, delivered.clone()).await;
+        if !is_ours {
+            session.await_others();
+        }
         let (stream, first, connection) = match begun {
             Ok(Begun::Begun { stream, first, connection }) => (stream, first, connection),
             Ok(Begun::Taken { stream }) => {
@@ -161,8 +164,9 @@ impl Engine {
         }
         let running = |(i, id): (usize, RequestId)| {
             let again = resumable && again.get(i).copied().unwrap_or_default();
-            let (given, cancel) = (false, CancellationToken::new());
-            (CallNo(first.0 + i as u64), Running { id, stream, deadline, resumable, given, again, cancel })
+            let (given, is_misrouted, cancel) = (false, false, CancellationToken::new());
+            let running = Running { id, stream, deadline, resumable, given, again, is_misrouted, cancel };
+            (CallNo(first.0 + i as u64), running)
         };
         // Those of another node are its own affair.
         let calls: Vec<_> = ids.into_iter().enumerate().filter(|_| is_ours).map(running).collect();

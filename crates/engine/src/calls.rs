@@ -80,12 +80,13 @@ impl CallHandle {
     }
 
     /// Says that it begins, before anything is done that must not be done twice. Another node may have given it to this one, and
-    /// does it if this one goes before that. After an error it must not begin.
-    pub async fn start(&self) -> Result<(), ErrorObject> {
-        if !self.was_given() {
+    /// does it if this one goes before that; with `again` also if it goes after that. It begins under the lease that the fence is
+    /// of. After an error it must not begin: it goes to whoever has the lease, if anybody has.
+    pub async fn start(&self, fence: Option<Fence>, again: bool) -> Result<(), ErrorObject> {
+        if !self.was_given() || again && fence.is_none() {
             return Ok(());
         }
-        self.engine.start_given(&self.session, self.no).await
+        self.engine.start_given(&self.session, self.no, fence, again).await
     }
 
     /// Whether another node has given it to this one.
@@ -226,7 +227,11 @@ impl Engine {
             // Answered, cancelled or lost before it was started: whoever did that has seen to its client.
             return Unfinished(None);
         }
-        let work: Work = Box::pin(self.arc().run_to_end(call, request, counted));
+        let engine = self.arc();
+        let work: Work = Box::pin(async move {
+            // Only what others have given can be somebody else's to run.
+            drop(engine.run_to_end(call, request, counted).await);
+        });
         let mut rest = Unfinished(Some((self.arc(), work)));
         std::future::poll_fn(|context| {
             rest.poll(context);
@@ -236,14 +241,14 @@ impl Engine {
         rest
     }
 
-    /// Runs a call that did not come here, in the task of whoever calls this.
-    pub(crate) async fn run_taken(&self, call: BegunCall, request: Incoming) {
-        let Some((call, counted)) = call.take() else { return };
+    /// Runs a call that did not come here, in the task of whoever calls this. Gives it back if it is somebody else's to run.
+    pub(crate) async fn run_taken(&self, call: BegunCall, request: Incoming) -> Option<BegunCall> {
+        let (call, counted) = call.take()?;
         if call.running.cancel.is_cancelled() {
-            return;
+            return None;
         }
         if is_mail(&call.running.id, &request.method) {
-            let started = call.start().await;
+            let started = call.start(None, false).await;
             if started.is_ok() {
                 let session = call.session();
                 // A notification has no answer to carry the error; a panic has been logged.
@@ -252,12 +257,19 @@ impl Engine {
             let payload = response(&call.running.id, &started.map(|()| Bytes::from_static(b"{}")));
             self.finish(&call.session, call.no, payload).await;
             drop(counted);
+            None
         } else {
-            self.arc().run_to_end(call, request, counted).await;
+            self.arc().run_to_end(call, request, counted).await
         }
     }
 
-    async fn run_to_end(self: Arc<Self>, call: CallHandle, request: Incoming, counted: Counted) {
+    /// Gives a call back that has not begun and is somebody else's to run.
+    async fn run_to_end(
+        self: Arc<Self>,
+        call: CallHandle,
+        request: Incoming,
+        counted: Counted,
+    ) -> Option<BegunCall> {
         // Inside the guard from the first step on: a backend may run the user's code before it gives a future.
         let work = catch_panic(async { self.backend().call(call.clone(), request).await });
         let answer = match unless_cancelled(work, &call.running.cancel, self.options().wind_down).await {
@@ -266,7 +278,10 @@ impl Engine {
         };
         if call.running.given && !call.session.runs(call.no) {
             // It is left to another node, or somebody has ended it.
-            return;
+            return None;
+        }
+        if call.running.given && call.session.was_misrouted(call.no) {
+            return Some(BegunCall(Some((call, counted))));
         }
         let mut payload = response(&call.running.id, &answer);
         if planted("bare-id") {
@@ -277,6 +292,7 @@ impl Engine {
         }
         self.finish(&call.session, call.no, payload).await;
         drop(counted);
+        None
     }
 
     /// Answers a call, once. Offering the same answer again is safe, so an outcome that is not known is resolved

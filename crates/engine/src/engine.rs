@@ -285,6 +285,10 @@ impl Engine {
             let tail = Arc::new(Tail::of_known_stream(connection, self.options.tail_bytes));
             tail.is_only_chance_of(only_chance_of.to_vec());
             session.attached(stream, connection, &tail);
+            if let Position::After { .. } = at {
+                // Whoever has to begin what it waits for may not know.
+                session.await_others();
+            }
             if self.is_draining() && tail.can_come_back() {
                 // Draining began meanwhile and may have missed this connection.
                 tail.tell_to_leave();

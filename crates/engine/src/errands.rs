@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use steadfast_session::command::{Start, Started};
-use steadfast_session::{CallNo, Errand, SessionId};
+use steadfast_session::command::{Fence, Pass, Passed, Start, Started};
+use steadfast_session::{CallNo, Errand, NodeId, SessionId};
 use steadfast_store::StoreExt;
 use steadfast_wire::RequestId;
 use steadfast_wire::members::Members;
@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admission::Count;
 use crate::backend::Incoming;
+use crate::begin::ROUTES;
 use crate::calls::{BegunCall, CallHandle, catch_panic};
 use crate::engine::Engine;
 use crate::handle::SessionHandle;
@@ -140,6 +141,7 @@ impl Engine {
             resumable: primes && !errand.answer_only,
             given: true,
             again: errand.again,
+            is_misrouted: false,
             cancel: CancellationToken::new(),
         });
         for (errand, running) in new {
@@ -155,26 +157,79 @@ impl Engine {
         }
     }
 
-    /// Has the backend run a call, which says when it begins ([`CallHandle::start`]).
-    async fn start_taken(&self, call: BegunCall, request: Incoming) {
-        let Some((session, _)) = call.place() else { return };
-        let handle = self.handle(&session);
-        // The backend takes upon itself what it needs. If it panics, its call will show what is the matter.
-        let _ = catch_panic(self.route(&handle, &request)).await;
-        self.run_taken(call, request).await;
+    /// Has the backend run a call, which says when it begins ([`CallHandle::start`]). By now it may be another node's to run: then it
+    /// goes there.
+    async fn start_taken(&self, mut call: BegunCall, request: Incoming) {
+        for _ in 0..ROUTES {
+            let Some((session, no)) = call.place() else { return };
+            let handle = self.handle(&session);
+            // The backend takes upon itself what it needs. If it panics, its call will show what is the matter.
+            let route = catch_panic(self.route(&handle, &request)).await.unwrap_or_default();
+            match route.at.filter(|node| *node != self.node()) {
+                None => match self.run_taken(call, request.clone()).await {
+                    Some(misrouted) => call = misrouted,
+                    None => return,
+                },
+                Some(to) => {
+                    if self.hand_on(&session, no, to, route.fence).await {
+                        // It is answered there.
+                        drop(call.take());
+                        return;
+                    }
+                }
+            }
+        }
+        self.refuse_taken(call).await;
     }
 
-    /// Says that a call of another node begins here, unless somebody has taken it away meanwhile.
+    /// Gives a call that was given to this node to another. `false` if that one is not to have it, either, as far as is known.
+    async fn hand_on(
+        &self,
+        session: &Arc<LiveSession>,
+        call: CallNo,
+        to: NodeId,
+        fence: Option<Fence>,
+    ) -> bool {
+        let pass = Pass { call, node: self.node(), to, fence };
+        match self.patiently(|| self.store().run(session.id(), pass.clone(), self.now())).await {
+            Ok(Passed::Passed | Passed::Gone | Passed::NoSession) => {
+                tracing::info!(session = %session.id().short(), %call, "a call of another node is passed on");
+                session.left(call);
+                session.await_others();
+                true
+            }
+            Ok(Passed::Fenced) => {
+                pass.fence.iter().for_each(|fence| self.backend().misrouted(session.facts(), fence));
+                false
+            }
+            Err(error) => {
+                tracing::warn!(session = %session.id().short(), %error, "a call of another node cannot be passed on");
+                false
+            }
+        }
+    }
+
+    /// Says that a call of another node begins here, unless somebody has taken it away meanwhile, or the lease that it is run under.
+    /// `again`: others may do it as before.
     pub(crate) async fn start_given(
         &self,
         session: &Arc<LiveSession>,
         no: CallNo,
+        fence: Option<Fence>,
+        again: bool,
     ) -> Result<(), ErrorObject> {
-        let start = || self.store().run(session.id(), Start { call: no, node: self.node() }, self.now());
-        match self.patiently(start).await {
+        let start = Start { call: no, node: self.node(), again, fence };
+        match self.patiently(|| self.store().run(session.id(), start.clone(), self.now())).await {
             Ok(Started::Started) => {
-                session.started(no);
+                if !again {
+                    session.started(no);
+                }
                 Ok(())
+            }
+            Ok(Started::Fenced) => {
+                start.fence.iter().for_each(|fence| self.backend().misrouted(session.facts(), fence));
+                session.misrouted(no);
+                Err(ErrorObject::internal("not_started", "The call is another node's to run.", true))
             }
             Ok(Started::Gone | Started::NoSession) => {
                 // Whoever did that has seen to its client.
@@ -206,7 +261,7 @@ impl Engine {
         let posted = self.begin_entered(session, vec![id], requests, false, entered).await?;
         for call in posted.calls {
             // It belongs here by now.
-            self.run_taken(call, notification.clone()).await;
+            drop(self.run_taken(call, notification.clone()).await);
         }
         posted.cursor.read_out().await;
         Ok(())
@@ -290,6 +345,7 @@ mod tests {
                 resumable: true,
                 given: true,
                 again: errand.again,
+                is_misrouted: false,
                 cancel: CancellationToken::new(),
             };
             session.take_errands(held, running).len()

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use steadfast_session::command::{Fence, GetState, PutState, StateGot, StatePut, Target};
+use steadfast_session::command::{Fence, GetState, PutState, Release, Released, StateGot, StatePut, Target};
 use steadfast_session::{Class, CloseReason, Facts, Limit, Value};
 use steadfast_store::{StoreError, StoreExt};
 
@@ -125,6 +125,18 @@ impl SessionHandle {
             StatePut::Conflict { current } => Err(StateError::Conflict { current }),
             StatePut::OverLimit(limit) => Err(StateError::OverLimit(limit)),
             StatePut::NoSession => Err(StateError::NoSession),
+        }
+    }
+
+    /// Gives up a lease, an entry of session state, unless this node has calls in flight that it may be running or is about to.
+    /// Gives whether it has not.
+    pub async fn release(&self, fence: Fence) -> Result<bool, StateError> {
+        let release = Release { node: self.engine.node(), fence };
+        match self.engine.store().run(self.facts.id, release, self.engine.now()).await? {
+            // If it is somebody else's by now, that does as well.
+            Released::Released | Released::Fenced => Ok(true),
+            Released::Busy => Ok(false),
+            Released::NoSession => Err(StateError::NoSession),
         }
     }
 

@@ -29,6 +29,7 @@ mod openings;
 pub mod options;
 mod reconcile;
 pub mod refusal;
+mod reminders;
 mod rota;
 mod sessions;
 mod signals;

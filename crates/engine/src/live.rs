@@ -34,6 +34,8 @@ pub struct LiveSession {
     is_suspect: AtomicBool,
     /// Other nodes may give calls to this one.
     expects_errands: AtomicBool,
+    /// Somebody here may wait for a call that another node has to begin.
+    awaits_others: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -91,6 +93,8 @@ pub(crate) struct Running {
     pub(crate) given: bool,
     /// If this node goes, another one may do it, and its client finds the answer there.
     pub(crate) again: bool,
+    /// It was given to this node, which must not run it any more.
+    pub(crate) is_misrouted: bool,
     pub(crate) cancel: CancellationToken,
 }
 
@@ -109,6 +113,7 @@ impl LiveSession {
             looking: Looking::default(),
             is_suspect: AtomicBool::new(false),
             expects_errands: AtomicBool::new(false),
+            awaits_others: AtomicBool::new(false),
         }
     }
 
@@ -151,6 +156,7 @@ impl LiveSession {
             && self.asks().is_empty()
             && !self.is_suspect.load(Ordering::SeqCst)
             && !self.expects_errands.load(Ordering::SeqCst)
+            && !self.awaits_others()
     }
 
     /// Before a begin command goes to the store. Gives what the store should learn along the way.
@@ -403,6 +409,25 @@ impl LiveSession {
         self.expects_errands.store(expects, Ordering::SeqCst);
     }
 
+    /// A call is another node's to begin, or may be.
+    pub(crate) fn await_others(&self) {
+        self.awaits_others.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn awaits_others(&self) -> bool {
+        self.awaits_others.load(Ordering::SeqCst)
+    }
+
+    /// Nobody waits for others, unless that is said again.
+    pub(crate) fn await_nobody(&self) {
+        self.awaits_others.store(false, Ordering::SeqCst);
+    }
+
+    /// Whether a call of another node was taken here when this node last looked, or since.
+    pub(crate) fn has_taken(&self, errand: CallNo) -> bool {
+        self.work().errands.contains(&errand)
+    }
+
     /// Whether a connection reads here.
     pub(crate) fn has_readers(&self) -> bool {
         !self.work().tails.is_empty()
@@ -438,6 +463,19 @@ impl LiveSession {
         if let Some(running) = self.work().calls.get_mut(&call) {
             running.again = false;
         }
+    }
+
+    /// Somebody else is to run a call that this node was given and has not begun.
+    pub(crate) fn misrouted(&self, call: CallNo) {
+        if let Some(running) = self.work().calls.get_mut(&call) {
+            running.is_misrouted = true;
+        }
+    }
+
+    /// Whether that was said since this was asked last.
+    pub(crate) fn was_misrouted(&self, call: CallNo) -> bool {
+        let mut work = self.work();
+        work.calls.get_mut(&call).is_some_and(|running| std::mem::take(&mut running.is_misrouted))
     }
 
     /// This node does not run a call that it was given. For as long as the store holds it, it is not taken again.

@@ -25,7 +25,11 @@ impl Engine {
             loop {
                 tokio::time::sleep(interval).await;
                 let Some(engine) = engine.upgrade() else { return };
-                match guarded(engine.look_everywhere(&mut seen)).await {
+                let looked = guarded(async {
+                    engine.remind_others().await;
+                    engine.look_everywhere(&mut seen).await
+                });
+                match looked.await {
                     Ok(Ok(())) => {}
                     Ok(Err(error)) => tracing::debug!(%error, "the store does not say what it holds"),
                     Err(panic) => tracing::error!(%panic, "a look at the store panicked"),
@@ -37,9 +41,7 @@ impl Engine {
     /// `seen` says up to which changes of other processes this has looked before. Sessions that could not be looked at are
     /// looked at by the sweeper, some at a time, until one look has succeeded.
     async fn look_everywhere(&self, seen: &mut Option<u64>) -> Result<(), StoreError> {
-        if !self.live.all().iter().any(|session| session.is_busy()) {
-            return Ok(());
-        }
+        // Asked even if nothing is done here: a store that cannot tell of calls for this node looks for them when it is asked.
         // In this order: what begins after the number was read can only be changed with another number.
         let number = self.store().changes_elsewhere().await;
         let has_changed = !matches!(&number, Ok(Some(number)) if seen.as_ref() == Some(number));

@@ -25,10 +25,14 @@ impl Subscriber for Signals {
         let Some(engine) = self.0.upgrade() else { return };
         match signal {
             Signal::News(news) => {
-                if news.errands.iter().any(|(_, owner)| *owner == engine.node()) {
+                let session = engine.live.get(&news.session);
+                // Somebody who waits says so again and again.
+                let is_taken = |call| session.as_ref().is_some_and(|session| session.has_taken(call));
+                let mut errands = news.errands.iter().filter(|(_, owner)| *owner == engine.node());
+                if errands.any(|(call, _)| !is_taken(*call)) {
                     engine.run_errands_soon(news.session);
                 }
-                let Some(session) = engine.live.get(&news.session) else { return };
+                let Some(session) = session else { return };
                 let chores = session.take_news(&news, engine.node());
                 if chores.look {
                     engine.look_soon(&session);

@@ -43,6 +43,8 @@ commands! {
     Close => Closed,
     Begin => Begun,
     Start => Started,
+    Remind => Reminded,
+    Pass => Passed,
     Append => AppendOutcome,
     Finish => Finished,
     Cancel => Cancelled,
@@ -55,6 +57,7 @@ commands! {
     Detach => Detached,
     Deliver => Delivered,
     PutState => StatePut,
+    Release => Released,
     GetState => StateGot,
     Sweep => Swept,
 }
@@ -197,11 +200,15 @@ pub enum AppendOutcome {
     NoSession,
 }
 
-/// A node is about to run a call that it was given. From now on nobody else may: it may be done by then.
+/// A node is about to run a call that it was given. From now on nobody else may, since it may be done by then, unless it does no
+/// harm twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start {
     pub call: CallNo,
     pub node: NodeId,
+    /// Others may do it as before.
+    pub again: bool,
+    pub fence: Option<Fence>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,6 +216,44 @@ pub enum Started {
     Started,
     /// It is over, or somebody else's.
     Gone,
+    /// The lease is somebody else's by now.
+    Fenced,
+    NoSession,
+}
+
+/// Give a call that a node was given, and has not begun, to whoever holds the lease. It gets a new number: whoever knows the old one
+/// has no say any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pass {
+    pub call: CallNo,
+    pub node: NodeId,
+    pub to: NodeId,
+    pub fence: Option<Fence>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passed {
+    Passed,
+    /// It is over, or somebody else's, or was not given.
+    Gone,
+    /// The lease is somebody else's by now, or its holder is not there.
+    Fenced,
+    NoSession,
+}
+
+/// Tell the nodes that are to run calls once more of those that they have not begun: the first word may be lost. For a node that
+/// waits for them, because they came to it or because it serves their connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remind {
+    pub node: NodeId,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reminded {
+    /// So many calls have not begun, as far as the session knows.
+    Reminded {
+        calls: u64,
+    },
     NoSession,
 }
 
@@ -450,6 +495,23 @@ pub enum StatePut {
         current: Option<Value>,
     },
     OverLimit(Limit),
+    NoSession,
+}
+
+/// Give a lease up: delete the entry of session state, unless its holder has calls in flight that it may be running, or is about to.
+/// Those that it was given and that others may do do not count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Release {
+    pub node: NodeId,
+    pub fence: Fence,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Released {
+    Released,
+    Busy,
+    /// The lease is somebody else's by now.
+    Fenced,
     NoSession,
 }
 

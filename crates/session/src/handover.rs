@@ -5,7 +5,9 @@
 
 use crate::calls::MAX_MAILED;
 use crate::changes::Changes;
-use crate::command::{FailNode, Fence, Heir, NodeFailed, Start, Started};
+use crate::command::{
+    FailNode, Fence, Heir, NodeFailed, Pass, Passed, Release, Released, Remind, Reminded, Start, Started,
+};
 use crate::ids::{CallNo, NodeId, Time};
 use crate::limits::Rules;
 use crate::session::Session;
@@ -60,23 +62,62 @@ impl Session {
             self.calls.iter().filter(|(_, call)| chosen(call)).map(|(no, _)| *no).collect();
         self.remember_handed(node, &old, changes);
         for no in &old {
-            let Some(mut call) = self.remove_call(*no, rules, changes) else { continue };
-            changes.stopped.push((*no, node));
-            if call.from != node {
-                // Its name was given by the node that it came to, which is remembered with it. Of the one that is gone it would name another.
-                call.attempt = NAMELESS;
-            }
-            (call.from, call.owner) = (node, heir);
-            if let Some(request) = &mut call.request {
+            if let Some(request) = self.calls.get_mut(no).and_then(|call| call.request.as_mut()) {
                 request.again = false;
             }
-            let next = CallNo(self.meta.next_call);
-            self.meta.next_call += 1;
-            changes.meta = true;
-            self.add_call(next, call, changes);
+            self.renumber(*no, heir, rules, changes);
         }
         self.note_taken(&old, changes);
         old.len() as u64
+    }
+
+    /// Gives a call to another node, under another number.
+    fn renumber(&mut self, no: CallNo, owner: NodeId, rules: &Rules, changes: &mut Changes) {
+        let Some(mut call) = self.remove_call(no, rules, changes) else { return };
+        let node = call.owner;
+        changes.stopped.push((no, node));
+        if call.from != node {
+            // Its name was given by the node that it came to, which is remembered with it. Of this one it would name another.
+            call.attempt = NAMELESS;
+        }
+        (call.from, call.owner) = (node, owner);
+        let next = CallNo(self.meta.next_call);
+        self.meta.next_call += 1;
+        changes.meta = true;
+        self.add_call(next, call, changes);
+    }
+
+    pub(crate) fn pass(&mut self, command: &Pass, rules: &Rules, changes: &mut Changes) -> Passed {
+        let Pass { call, node, to, ref fence } = *command;
+        if !self.is_open() {
+            return Passed::NoSession;
+        }
+        if self.is_fenced(fence.as_ref()) {
+            return Passed::Fenced;
+        }
+        let is_given = |call: &Call| call.owner == node && call.is_errand();
+        if to == node || !self.calls.get(&call).is_some_and(is_given) {
+            return Passed::Gone;
+        }
+        self.renumber(call, to, rules, changes);
+        self.note_taken(&[call], changes);
+        Passed::Passed
+    }
+
+    pub(crate) fn release(&mut self, command: &Release, changes: &mut Changes) -> Released {
+        let Release { node, fence } = command;
+        if !self.is_open() {
+            return Released::NoSession;
+        }
+        if self.is_fenced(Some(fence)) {
+            return Released::Fenced;
+        }
+        let is_left = |call: &Call| call.is_errand() && call.may_be_done_again();
+        if self.calls.values().any(|call| call.owner == *node && !is_left(call)) {
+            return Released::Busy;
+        }
+        self.drop_state(&fence.key, changes);
+        Released::Released
     }
 
     /// The node may be asleep and not know yet whether they have begun. If they are over when it asks, it must not begin them
@@ -96,13 +137,39 @@ impl Session {
         if !self.is_open() {
             return Started::NoSession;
         }
+        let is_fenced = self.is_fenced(command.fence.as_ref());
         let call = self.calls.get_mut(&command.call).filter(|call| call.owner == command.node);
         let Some(call) = call else { return Started::Gone };
+        if is_fenced {
+            return Started::Fenced;
+        }
+        if command.again {
+            return Started::Started;
+        }
         if let Some(request) = call.request.as_mut().filter(|request| request.again) {
             request.again = false;
             changes.started.push(command.call);
         }
         Started::Started
+    }
+
+    /// Changes nothing. Whether a call that may be done again has begun is not written down: of those its owner hears until they end.
+    pub(crate) fn remind(&self, command: &Remind, changes: &mut Changes) -> Reminded {
+        if !self.is_open() {
+            return Reminded::NoSession;
+        }
+        let node = command.node;
+        let is_read = |stream| {
+            let attached = self.streams.get(&stream).and_then(|stream| stream.attached);
+            attached.is_some_and(|(_, reader)| reader == node)
+        };
+        let awaited = self.calls.iter().filter(|(_, call)| {
+            let is_to_begin = call.is_errand() && call.may_be_done_again();
+            is_to_begin && call.owner != node && (call.from == node || is_read(call.stream))
+        });
+        let before = changes.errands.len();
+        changes.errands.extend(awaited.map(|(no, call)| (*no, call.owner)));
+        Reminded::Reminded { calls: (changes.errands.len() - before) as u64 }
     }
 
     fn note_taken(&mut self, calls: &[CallNo], changes: &mut Changes) {

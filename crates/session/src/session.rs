@@ -89,6 +89,8 @@ impl Session {
             Command::Close(c) => Outcome::Close(self.close(c.reason, now, rules, changes)),
             Command::Begin(c) => Outcome::Begin(self.begin(c, now, rules, changes)),
             Command::Start(c) => Outcome::Start(self.start(&c, changes)),
+            Command::Remind(c) => Outcome::Remind(self.remind(&c, changes)),
+            Command::Pass(c) => Outcome::Pass(self.pass(&c, rules, changes)),
             Command::Append(c) => Outcome::Append(self.append(c, rules, changes)),
             Command::Finish(c) => Outcome::Finish(self.finish(c, now, rules, changes)),
             Command::Cancel(c) => Outcome::Cancel(self.cancel(&c, now, rules, changes)),
@@ -101,6 +103,7 @@ impl Session {
             Command::Detach(c) => Outcome::Detach(self.detach(&c, now, changes)),
             Command::Deliver(c) => Outcome::Deliver(self.deliver(&c, changes)),
             Command::PutState(c) => Outcome::PutState(self.put_state(c, rules, changes)),
+            Command::Release(c) => Outcome::Release(self.release(&c, changes)),
             Command::GetState(c) => Outcome::GetState(self.get_state(&c)),
             Command::Sweep(_) => Outcome::Sweep(self.sweep(now, rules, changes)),
         }

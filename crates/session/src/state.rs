@@ -12,6 +12,13 @@ impl Session {
         if self.is_open() { StateGot::Got(value) } else { StateGot::Left(value) }
     }
 
+    /// Deletes an entry that is there.
+    pub(crate) fn drop_state(&mut self, key: &str, changes: &mut Changes) {
+        let Some(value) = self.state.remove(key) else { return };
+        self.state_bytes -= (key.len() + value.bytes.len()) as u64;
+        changes.state.push(key.into());
+    }
+
     pub(crate) fn put_state(&mut self, command: PutState, rules: &Rules, changes: &mut Changes) -> StatePut {
         if !self.is_open() {
             return StatePut::NoSession;

@@ -48,6 +48,21 @@ impl<'a> News<'a> {
         }
     }
 
+    /// Calls that were found, and nothing else.
+    pub(crate) fn of_errands(session: SessionId, errands: &'a [(CallNo, NodeId)]) -> Self {
+        Self {
+            session,
+            appended: &[],
+            grown: &[],
+            ended: &[],
+            superseded: &[],
+            stopped: &[],
+            withdrawn: &[],
+            kept: &[],
+            errands,
+        }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.appended.is_empty()
             && self.grown.is_empty()

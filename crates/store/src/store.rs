@@ -107,10 +107,11 @@ pub trait StoreExt: Store {
 
 impl<T: Store + ?Sized> StoreExt for T {}
 
-/// The node that a command gives calls to, if that is another one than the one that they came to.
+/// The node that a command gives calls to, if that is another one than the one that they came to, or that has them.
 pub(crate) fn mailed_to(command: &Command) -> Option<NodeId> {
     match command {
         Command::Begin(begin) => (begin.owner != begin.node).then_some(begin.owner),
+        Command::Pass(pass) => (pass.to != pass.node).then_some(pass.to),
         _ => None,
     }
 }
@@ -121,10 +122,20 @@ pub(crate) fn newly_mailed_to(command: &Command, session: &Session) -> Option<No
     mailed_to(command).filter(|_| !has_begun)
 }
 
+/// The outcome of a command that gives calls to a node that is not there: nobody would ever find out that it does not run them.
+pub(crate) fn not_there(command: &Command) -> Outcome {
+    use steadfast_session::command as c;
+    match command {
+        Command::Pass(_) => Outcome::Pass(c::Passed::Fenced),
+        _ => Outcome::Begin(c::Begun::Fenced),
+    }
+}
+
 /// The nodes that hold something of a session by this command, if it succeeds.
 pub(crate) fn holders(command: &Command) -> [Option<NodeId>; 2] {
     match command {
         Command::Begin(begin) => [Some(begin.node), mailed_to(command)],
+        Command::Pass(pass) => [Some(pass.to), None],
         Command::OpenAsk(open) => [Some(open.owner), None],
         Command::Attach(attach) => [Some(attach.node), None],
         Command::FailNode(FailNode { heir: Heir::Node(heir), .. }) => [Some(*heir), None],
@@ -140,6 +151,8 @@ pub(crate) fn no_session(command: &Command) -> Outcome {
         Command::Close(_) => Outcome::Close(c::Closed::NoSession),
         Command::Begin(_) => Outcome::Begin(c::Begun::NoSession),
         Command::Start(_) => Outcome::Start(c::Started::NoSession),
+        Command::Remind(_) => Outcome::Remind(c::Reminded::NoSession),
+        Command::Pass(_) => Outcome::Pass(c::Passed::NoSession),
         Command::Append(_) => Outcome::Append(c::AppendOutcome::NoSession),
         Command::Finish(_) => Outcome::Finish(c::Finished::NoSession),
         Command::Cancel(_) => Outcome::Cancel(c::Cancelled::NoSession),
@@ -152,6 +165,7 @@ pub(crate) fn no_session(command: &Command) -> Outcome {
         Command::Detach(_) => Outcome::Detach(c::Detached::NoSession),
         Command::Deliver(_) => Outcome::Deliver(c::Delivered::NoSession),
         Command::PutState(_) => Outcome::PutState(c::StatePut::NoSession),
+        Command::Release(_) => Outcome::Release(c::Released::NoSession),
         Command::GetState(_) => Outcome::GetState(c::StateGot::NoSession),
         Command::Sweep(_) => Outcome::Sweep(c::Swept::Remove),
     }

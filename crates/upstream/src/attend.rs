@@ -18,6 +18,10 @@ use crate::link::Link;
 /// Leases that are claimed or looked at at once.
 const AT_ONCE: usize = 64;
 
+/// When it is tried again to give up a lease under which a call is about to run, and how long that may become.
+const SOON: Duration = Duration::from_millis(20);
+const LATER: Duration = Duration::from_secs(1);
+
 /// After so long a silence this process may have been taken for dead: it was stopped, or had no time.
 const SLEPT: Duration = Duration::from_millis(2500);
 
@@ -50,10 +54,19 @@ pub(crate) async fn give_up(links: Vec<Arc<Link>>) {
     for link in links {
         let at_once = Arc::clone(&at_once);
         given_up.spawn(async move {
-            link.is_done().await;
-            // The semaphore is never closed.
-            let _one = at_once.acquire().await;
-            link.give_up().await;
+            let mut pause = SOON;
+            loop {
+                link.is_done().await;
+                // The semaphore is never closed.
+                let one = at_once.acquire().await;
+                if link.give_up().await {
+                    return;
+                }
+                // A call that the session has is about to have its turn here.
+                drop(one);
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LATER);
+            }
         });
     }
     given_up.join_all().await;

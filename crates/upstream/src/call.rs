@@ -55,8 +55,8 @@ pub(crate) async fn call(
         () = link.shared.leaves_calls(), if call.may_be_left() => return Err(call.leave()),
         turn = link.turns().next(call.cancelled()) => turn?,
     };
-    if call.was_given() && !link.shared.may_be_repeated(incoming) {
-        call.start().await?;
+    if call.was_given() {
+        call.start(link.fence_of_calls(), link.shared.may_be_repeated(incoming)).await?;
     }
     let answer = match attempt_until_known(link, turn.lane, call, &request).await? {
         Answer::Result(result) => result,

@@ -50,7 +50,7 @@ pub(crate) enum Held {
 impl Held {
     /// What a command is sent under that counts on it.
     pub(crate) fn fence(self) -> Option<Fence> {
-        self.version().map(|version| Fence { key: KEY.into(), version })
+        self.version().map(fence)
     }
 
     fn version(self) -> Option<u64> {
@@ -134,7 +134,11 @@ impl Lease {
 
 /// What nothing is begun under: no entry ever has this version.
 pub(crate) fn of_nobody() -> Fence {
-    Fence { key: KEY.into(), version: 0 }
+    fence(0)
+}
+
+fn fence(version: u64) -> Fence {
+    Fence { key: KEY.into(), version }
 }
 
 fn holder(value: &Value) -> Option<NodeId> {
@@ -235,20 +239,47 @@ impl Link {
         }
     }
 
-    /// Gives the lease up, so that others need not wait until this process is gone. What runs here goes on.
-    pub(crate) async fn give_up(&self) {
-        let (Held::Ours(version), Some(session)) = (self.lease.held(), self.session()) else { return };
-        if !self.shared.servers.are_programs() {
-            // Whoever has the lease hears what comes.
-            self.lanes.iter().filter_map(Lane::seat).for_each(|seat| seat.client.release_standalone());
+    /// What calls begin under that others have given to this process, if one process has to run all: nobody else runs any then. A
+    /// program that is left runs what it has.
+    pub(crate) fn fence_of_calls(&self) -> Option<Fence> {
+        let is_left = self.shared.servers.are_programs() && self.shared.is_leaving();
+        if !self.shared.has_one_runner() || is_left {
+            return None;
         }
+        match self.lease.held() {
+            held @ Held::Ours(_) => held.fence(),
+            Held::Unknown | Held::Theirs(..) => Some(of_nobody()),
+        }
+    }
+
+    /// Gives the lease up, so that others need not wait until this process is gone. What runs here goes on: programs do; other servers
+    /// have no call of the session by then, and none may be on its way to them either. Gives `false` if one is.
+    pub(crate) async fn give_up(&self) -> bool {
+        let held = self.lease.held();
+        let (Held::Ours(version), Some(session)) = (held, self.session()) else { return true };
         // Whoever has given a call to this node before that has done so for certain, and the next one does not.
-        match write(&session, Some(version), None).await {
-            Ok(_) | Err(StateError::Conflict { .. }) => drop(self.lease.lose(version, || {})),
+        let given_up = if self.shared.servers.are_programs() {
+            write(&session, Some(version), None).await.map(|_| true)
+        } else {
+            // Whoever has the lease hears what comes.
+            self.seats().for_each(|seat| seat.client.release_standalone());
+            session.release(fence(version)).await
+        };
+        match given_up {
+            Ok(true) | Err(StateError::Conflict { .. }) => drop(self.lease.lose(version, || {})),
+            Ok(false) => {
+                self.seats().for_each(|seat| seat.client.hold_standalone());
+                return false;
+            }
             Err(error) => {
                 tracing::warn!(session = self.short(), %error, "a lease could not be given up");
             }
         }
+        true
+    }
+
+    fn seats(&self) -> impl Iterator<Item = Arc<Seat>> {
+        self.lanes.iter().filter_map(Lane::seat)
     }
 
     /// Somebody else has the lease that was ours under this version. What this process had of the server's under it is out of

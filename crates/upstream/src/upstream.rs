@@ -369,6 +369,7 @@ impl Backend for Upstream {
         }
         let are_programs = self.shared.servers.are_programs();
         let route = move |held: Held| match held {
+            Held::Theirs(..) if planted("no-owner") => Route { at: None, again, fence: None },
             Held::Theirs(node, _) => Route { at: Some(node), again, fence: held.fence() },
             // It would be sent beside what whoever has the lease sends. So it is asked again, and refused if nobody knows.
             Held::Unknown if !are_programs => Route { at: None, again, fence: Some(lease::of_nobody()) },

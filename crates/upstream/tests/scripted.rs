@@ -20,6 +20,8 @@ mod scripted {
     mod heirs;
     mod hostile;
     mod identity;
+    mod leases;
+    mod mixed;
     #[cfg(target_os = "linux")]
     mod names;
     mod nodes;

@@ -2,8 +2,8 @@
 
 use super::bench::{Bench, NODE, OTHER, Post, ids};
 use crate::command::{
-    Append, AppendOutcome, AskOpened, Begin, Begun, Cancelled, FailNode, Fence, Finished, Heir, NodeFailed,
-    OpenAsk, Start, Started, StatePut, Target,
+    Append, AppendOutcome, AskOpened, Attach, Begin, Begun, Cancelled, FailNode, Fence, Finished, Heir,
+    NodeFailed, OpenAsk, Position, Remind, Reminded, Start, Started, StatePut, Target,
 };
 use crate::{AskNo, CallNo, Class, Errand, Holdings, Limit, NodeId, StreamNo};
 
@@ -69,7 +69,7 @@ fn a_call_that_was_not_begun_goes_to_the_heir_and_one_that_was_does_not() {
     let mut bench = Bench::new();
     let waits = bench.post_at(OTHER, "1", "pay", true);
     let runs = bench.post_at(OTHER, "2", "pay", true);
-    let start = |call, node| Start { call, node };
+    let start = |call, node| Start { call, node, again: false, fence: None };
     assert_eq!(
         bench.unchanged(|bench| bench.run(start(runs.call, NODE))),
         Started::Gone,
@@ -91,6 +91,33 @@ fn a_call_that_was_not_begun_goes_to_the_heir_and_one_that_was_does_not() {
     assert_eq!(bench.run(start(CallNo(2), NODE)), Started::Started);
     bench.finish(CallNo(2), "paid");
     bench.check_log(waits.stream, "1:paid end");
+}
+
+/// The word of a call may be lost. Whoever waits for it says so again, until it has begun.
+#[test]
+fn nodes_are_reminded_of_calls_that_they_have_not_begun() {
+    let mut bench = Bench::new();
+    let own = bench.post_at(NODE, "1", "look", true);
+    let waits = bench.post_at(OTHER, "2", "pay", true);
+    let runs = bench.post_at(OTHER, "3", "pay", true);
+    bench.run(Start { call: runs.call, node: OTHER, again: false, fence: None });
+    let remind = |bench: &mut Bench, node| {
+        let calls = bench.session.calls().clone();
+        let reminded = bench.run(Remind { node });
+        assert_eq!(&calls, bench.session.calls(), "nothing has changed");
+        let told = bench.changes.errands.clone();
+        assert_eq!(reminded, Reminded::Reminded { calls: told.len() as u64 });
+        told
+    };
+    assert_eq!(remind(&mut bench, NODE), [(waits.call, OTHER)], "that is all that others have to begin");
+    assert_eq!(remind(&mut bench, OTHER), [], "nobody reminds itself");
+    assert_eq!(remind(&mut bench, THIRD), [], "it waits for nothing");
+    let at = Position::After { stream: waits.stream, seq: 0 };
+    bench.run(Attach { at, node: THIRD });
+    assert_eq!(remind(&mut bench, THIRD), [(waits.call, OTHER)], "its client has come back there");
+    bench.finish(own.call, "seen");
+    bench.finish(waits.call, "paid");
+    assert_eq!(remind(&mut bench, NODE), []);
 }
 
 #[test]

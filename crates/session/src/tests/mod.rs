@@ -10,6 +10,7 @@ mod duplicates;
 mod expiry;
 mod handover;
 mod kept_answers;
+mod leases;
 mod limits;
 mod logs;
 mod room;

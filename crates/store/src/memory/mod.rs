@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use steadfast_session::command::{Begun, FailNode, Heir, NodeFailed, Sweep, Swept};
+use steadfast_session::command::{FailNode, Heir, NodeFailed, Sweep, Swept};
 use steadfast_session::{
     Changes, Command, Facts, Holdings, Lifecycle, NodeId, Outcome, Read, Rules, Session, SessionId, StreamNo,
     Time,
@@ -16,7 +16,7 @@ use crate::error::StoreError;
 use crate::reply::Reply;
 use crate::sharded::{SessionMap, Sharded};
 use crate::signal::{Outlet, Subscriber};
-use crate::store::{Opened, Store, Usage, newly_mailed_to, no_session};
+use crate::store::{Opened, Store, Usage, newly_mailed_to, no_session, not_there};
 use tally::Tally;
 
 /// The store for tests, for trying things out, and for servers whose sessions may end with them.
@@ -119,7 +119,7 @@ impl MemoryStore {
         let mut shard = self.shared.shards.of(&id);
         let mailed_to = shard.sessions.get(&id).and_then(|slot| newly_mailed_to(&command, &slot.session));
         if mailed_to.is_some_and(|owner| !self.counts_as_alive(owner)) {
-            return Outcome::Begin(Begun::Fenced);
+            return not_there(&command);
         }
         self.apply_in(&mut shard, id, command, now)
     }

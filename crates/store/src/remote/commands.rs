@@ -4,7 +4,7 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::time::Duration;
 
-use steadfast_session::command::{Begun, FailNode, Sweep};
+use steadfast_session::command::{FailNode, Sweep};
 use steadfast_session::{Changes, Command, Lifecycle, NodeId, Outcome, SessionId, Time};
 use steadfast_wire::planted;
 
@@ -16,7 +16,7 @@ use super::slot::{Slot, Standing, holds, leaves_something};
 use super::watch::Watch;
 use super::worker::Worker;
 use crate::error::StoreError;
-use crate::store::{holders, newly_mailed_to, no_session};
+use crate::store::{holders, newly_mailed_to, no_session, not_there};
 
 /// How often a command is applied anew because another process was faster. Each time somebody got on.
 const TRIES: u32 = 64;
@@ -145,7 +145,7 @@ impl<B: Backing> Worker<B> {
             let sweeps = matches!(command, Command::Sweep(Sweep));
             let mailed_to = newly_mailed_to(&command, &slot.session);
             let outcome = if mailed_to.is_some_and(|owner| gone.contains(&owner)) {
-                Outcome::Begin(Begun::Fenced)
+                not_there(&command)
             } else {
                 slot.session.apply(command, order.now, &self.rules, &mut one)
             };

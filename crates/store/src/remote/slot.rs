@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use steadfast_session::changes::Appended;
-use steadfast_session::command::{AskOpened, Attached, Begun, NodeFailed};
+use steadfast_session::command::{AskOpened, Attached, Begun, NodeFailed, Passed};
 use steadfast_session::{
     Changes, Class, Facts, NodeId, Outcome, Session, SessionId, Stream, StreamKind, StreamNo, Time,
 };
@@ -161,6 +161,7 @@ fn rows<T>(next: &mut Next, keys: Vec<T>, row: impl Fn(&T) -> (Bytes, Option<Byt
 pub(crate) fn holds(outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Begin(Begun::Begun { .. })
+        | Outcome::Pass(Passed::Passed)
         | Outcome::OpenAsk(AskOpened::Opened { .. })
         | Outcome::Attach(Attached::Attached { .. }) => true,
         Outcome::FailNode(NodeFailed::Failed { handed, .. }) => *handed > 0,

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use rusqlite::{OptionalExtension, params};
-use steadfast_session::command::{Begun, FailNode, Heir, NodeFailed, Sweep, Swept};
+use steadfast_session::command::{FailNode, Heir, NodeFailed, Sweep, Swept};
 use steadfast_session::{
-    Changes, Command, Facts, Lifecycle, Limit, NodeId, Outcome, Session, SessionId, Time,
+    CallNo, Changes, Command, Facts, Lifecycle, Limit, NodeId, Outcome, Session, SessionId, Time,
 };
 
 use super::failure::{concerns_one_session, not_done};
@@ -16,7 +16,7 @@ use super::slot::Slot;
 use super::value::{Col, instant, int};
 use super::writer::Writer;
 use crate::error::StoreError;
-use crate::store::{Opened, holders, newly_mailed_to, no_session};
+use crate::store::{Opened, holders, newly_mailed_to, no_session, not_there};
 
 /// Sessions that a sweep or a burial changes before it writes them, so that the cache keeps its bound.
 const STRIDE: usize = 256;
@@ -51,10 +51,29 @@ impl Writer<'_> {
             }
             Job::Elsewhere { to } => {
                 // Noticed when this transaction began.
-                let seen = Some(self.changes_elsewhere);
-                self.owe(Ok(seen), |answer| Answer::Elsewhere(to, answer))
+                let seen = self.changes_elsewhere;
+                let found = self.find_errands();
+                self.owe(found, |found| Answer::Elsewhere(to, found.map(|()| Some(seen))))
             }
         }
+    }
+
+    /// Nobody tells this process of calls that others give to its nodes, which may know nothing of their sessions. So it looks,
+    /// once after each change of others.
+    fn find_errands(&mut self) -> rusqlite::Result<()> {
+        let seen = self.changes_elsewhere;
+        if seen == self.errands_looked_for {
+            return Ok(());
+        }
+        let rows = self.sql.errands.query_map([], |row| {
+            let (session, call, owner): (_, Col<u64>, _) =
+                (row.get::<_, Col<_>>(0)?, row.get(1)?, row.get::<_, Col<_>>(2)?);
+            Ok((session.0, CallNo(call.0), owner.0))
+        })?;
+        let mut errands: Vec<(SessionId, CallNo, NodeId)> = rows.collect::<Result<_, _>>()?;
+        errands.retain(|(_, _, owner)| self.locks.holds(*owner));
+        self.deferred.push(Deferred::Errands(seen, errands));
+        Ok(())
     }
 
     /// Defers an answer. Whoever waits gets one even if the transaction ends here.
@@ -131,9 +150,8 @@ impl Writer<'_> {
             && !slot.nodes.contains(&owner)
             && (!self.sql.node.exists([int(owner.0)])? || self.locks.is_dead(owner))
         {
-            // Nobody would ever find out that it does not run them.
             self.recycle(changes);
-            return Ok(Outcome::Begin(Begun::Fenced));
+            return Ok(not_there(&command));
         }
         let bytes = slot.session.bytes();
         let nodes = holders(&command);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use steadfast_session::{Changes, Command, Facts, NodeId, Outcome, SessionId, Time};
+use steadfast_session::{CallNo, Changes, Command, Facts, NodeId, Outcome, SessionId, Time};
 use tokio::sync::oneshot::Sender;
 
 use crate::error::StoreError;
@@ -42,6 +42,8 @@ fn refuse<T>(to: To<T>, error: StoreError) {
 #[derive(Debug)]
 pub(super) enum Deferred {
     Signal(Arc<Facts>, Box<Changes>),
+    /// Calls that other processes have given to nodes of this one, in the order of their sessions, as of so many changes of others.
+    Errands(u64, Vec<(SessionId, CallNo, NodeId)>),
     Answer(Answer),
     /// A node is gone for good: its lock file is of no use any more.
     Unlock(NodeId),

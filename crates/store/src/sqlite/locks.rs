@@ -36,6 +36,11 @@ impl Locks {
         Ok(())
     }
 
+    /// Whether a node joined through this store.
+    pub(super) fn holds(&self, node: NodeId) -> bool {
+        self.held.contains_key(&node)
+    }
+
     /// Whether the process of a listed node is gone. In doubt it is not.
     pub(super) fn is_dead(&self, node: NodeId) -> bool {
         !self.held.contains_key(&node) && is_dead(&self.database, node)

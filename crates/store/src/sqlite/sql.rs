@@ -25,6 +25,8 @@ statements! {
         commit = "COMMIT";
         rollback = "ROLLBACK";
         data_version = "PRAGMA data_version";
+        errands = "SELECT session.id, call.no, call.owner FROM call JOIN session ON session.key = call.session
+            WHERE call.sender <> call.owner AND call.request IS NOT NULL ORDER BY call.session";
 
         find_session = "SELECT key, principal, revision, initialize, opened_at FROM session WHERE id = ?1";
         load_meta = META;

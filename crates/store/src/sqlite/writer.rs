@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rusqlite::Connection;
-use steadfast_session::{Changes, Rules};
+use steadfast_session::{CallNo, Changes, NodeId, Rules, SessionId};
 
 use super::cache::Cache;
 use super::failure::not_done;
@@ -17,7 +17,7 @@ use super::persist;
 use super::queue::Queue;
 use super::sql::WriterSql;
 use crate::error::StoreError;
-use crate::signal::Outlet;
+use crate::signal::{News, Outlet};
 
 /// Jobs in one transaction, so that the first of them does not wait for ever longer.
 const GROUP: usize = 1024;
@@ -44,7 +44,7 @@ pub(super) struct Writer<'c> {
     pub(super) cache: Cache,
     pub(super) locks: Locks,
     /// Sessions with rows that differ from the file.
-    pub(super) unwritten: Vec<steadfast_session::SessionId>,
+    pub(super) unwritten: Vec<SessionId>,
     /// How the totals differ from the file.
     pub(super) more_sessions: i64,
     pub(super) more_bytes: i64,
@@ -56,6 +56,8 @@ pub(super) struct Writer<'c> {
     data_version: i64,
     /// How often that was seen.
     pub(super) changes_elsewhere: u64,
+    /// How often it had been when calls that others give to this process were looked for.
+    pub(super) errands_looked_for: u64,
 }
 
 /// Runs until the queue is closed and empty.
@@ -88,6 +90,7 @@ impl<'c> Writer<'c> {
             spare: Vec::new(),
             data_version: 0,
             changes_elsewhere: 0,
+            errands_looked_for: 0,
         })
     }
 
@@ -155,11 +158,24 @@ impl<'c> Writer<'c> {
                     self.shared.outlet.publish(&facts, &changes);
                     self.recycle(changes);
                 }
+                Deferred::Errands(seen, errands) => {
+                    self.errands_looked_for = seen;
+                    self.tell_of_errands(&errands);
+                }
                 Deferred::Answer(answer) => answer.send(),
                 Deferred::Unlock(node) => self.locks.release(node),
             }
         }
         self.deferred = deferred;
+    }
+
+    fn tell_of_errands(&self, errands: &[(SessionId, CallNo, NodeId)]) {
+        for of_session in errands.chunk_by(|(one, ..), (other, ..)| one == other) {
+            let calls: Vec<_> = of_session.iter().map(|(_, call, owner)| (*call, *owner)).collect();
+            if let Some((session, ..)) = of_session.first() {
+                self.shared.outlet.publish_found(News::of_errands(*session, &calls));
+            }
+        }
     }
 
     fn refuse_everybody(&mut self, error: &StoreError) {

@@ -353,7 +353,7 @@ pub fn a_call_that_was_begun_is_nobody_elses<P: Place>() {
             let Begun::Begun { first, .. } = run(first, mail(attempt, true)).await else { panic!() };
             given.push(first);
         }
-        let start = |call: CallNo| run(last, Start { call, node: OTHER });
+        let start = |call: CallNo| run(last, Start { call, node: OTHER, again: false, fence: None });
         let finish = Finish { call: given[1], payload: text("done".to_owned()) };
         assert_eq!(start(given[0]).await, Started::Started);
         let (started, finished) = tokio::join!(start(given[1]), run(last, finish));

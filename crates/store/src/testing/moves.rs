@@ -11,7 +11,8 @@ use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::sample::Index;
 use steadfast_session::command::{
     Answer, Append, Attach, Begin, Cancel, Close, Collect, Deliver, Detach, Duplicates, FailNode, Fence,
-    Finish, GetState, Heir, OpenAsk, Position, PutState, Start, Target, Touch, Withdraw,
+    Finish, GetState, Heir, OpenAsk, Pass, Position, PutState, Release, Remind, Start, Target, Touch,
+    Withdraw,
 };
 use steadfast_session::{
     AskNo, CallNo, Class, CloseReason, Command, ConnNo, Kept, NodeId, Principal, Request, Session, SessionId,
@@ -73,6 +74,17 @@ pub enum Act {
     },
     Start {
         call: Index,
+        node: NodeId,
+    },
+    Remind {
+        node: NodeId,
+    },
+    Pass {
+        call: Index,
+        to: NodeId,
+    },
+    Release {
+        name: u8,
         node: NodeId,
     },
     Finish {
@@ -182,6 +194,9 @@ fn act() -> impl Strategy<Value = Act> {
         8 => (option::of(index()), class(), 0..90usize, option::weighted(0.1, (0..3u8, any::<bool>())))
             .prop_map(|(call, class, size, fence)| Act::Append { call, class, size, fence }),
         1 => (index(), node()).prop_map(|(call, node)| Act::Start { call, node }),
+        1 => node().prop_map(|node| Act::Remind { node }),
+        1 => (index(), node()).prop_map(|(call, to)| Act::Pass { call, to }),
+        1 => (0..3u8, node()).prop_map(|(name, node)| Act::Release { name, node }),
         8 => (index(), prop_oneof![4 => 0..90usize, 1 => Just(1000usize)])
             .prop_map(|(call, size)| Act::Finish { call, size }),
         4 => id().prop_map(|id| Act::Cancel { id }),
@@ -287,7 +302,22 @@ pub fn command(act: Act, session: Option<&Session>, attempt: u64) -> Command {
             });
             Append { target: target(call), class, payload: filler(attempt, size), fence }.into_command()
         }
-        Act::Start { call: pick, node } => Start { call: call(pick), node }.into_command(),
+        Act::Start { call: pick, node } => {
+            Start { call: call(pick), node, again: false, fence: None }.into_command()
+        }
+        Act::Remind { node } => Remind { node }.into_command(),
+        Act::Pass { call: pick, to } => {
+            let call = call(pick);
+            // By whoever has it.
+            let owner = session.and_then(|session| session.calls().get(&call)).map(|call| call.owner);
+            Pass { call, node: owner.unwrap_or(to), to, fence: None }.into_command()
+        }
+        Act::Release { name, node } => {
+            let key = state_name(name);
+            let there = session.and_then(|session| session.state().get(&key));
+            let version = there.map_or(1, |value| value.version);
+            Release { node, fence: Fence { key: key.into(), version } }.into_command()
+        }
         Act::Finish { call: pick, size } => {
             Finish { call: call(pick), payload: filler(attempt, size) }.into_command()
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use proptest::prelude::ProptestConfig;
 use proptest::test_runner::{RngAlgorithm, TestCaseError, TestRng, TestRunner};
-use steadfast_session::command::Begin;
+use steadfast_session::command::{Begin, Pass};
 use steadfast_session::{Command, Facts, Limits, NodeId, Read, Rules, SessionId, StreamNo, Time, Timing};
 use steadfast_wire::Revision;
 
@@ -220,6 +220,9 @@ impl<P: Place> Case<P> {
         match command {
             Command::Begin(begin) if !self.model.is_alive(begin.owner) => {
                 Command::Begin(Begin { owner: begin.node, ..begin })
+            }
+            Command::Pass(pass) if !self.model.is_alive(pass.to) => {
+                Command::Pass(Pass { to: pass.node, ..pass })
             }
             command => command,
         }

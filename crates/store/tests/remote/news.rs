@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use steadfast_session::command::{Answer, Attach, Begin, Begun, Cancel, Close, OpenAsk, Position, Target};
+use steadfast_session::command::{
+    Answer, Attach, Begin, Begun, Cancel, Close, OpenAsk, Position, Remind, Reminded, Target,
+};
 use steadfast_session::{AskNo, CallNo, CloseReason, NodeId, Request, SessionId, StreamNo};
 use steadfast_store::Store as _;
 use steadfast_store::testing::recorder::{Heard, Recorder};
@@ -12,7 +14,7 @@ use steadfast_store::testing::server::fresh_name;
 use crate::common::{
     FIRST, NOW, ONE, OTHER, begin, begin_call, eventually, finish, message, open_session, run,
 };
-use crate::database::{Server, Store, open, options};
+use crate::database::{Options, Server, Store, open, options};
 
 struct Node {
     store: Store,
@@ -113,4 +115,25 @@ async fn a_node_hears_of_a_call_that_it_is_given() {
     other.hears("a call", given).await;
     run(&other.store, session, finish(CallNo(0), "done")).await;
     one.hears("its end", |heard| matches!(heard, Heard::News { ended, .. } if *ended == [StreamNo(1)])).await;
+}
+
+/// The word of a call is lost, and its node does not look by itself.
+#[tokio::test]
+async fn a_node_that_was_not_told_of_a_call_hears_of_it_when_it_is_reminded() {
+    let Some(server) = Server::shared() else { return };
+    let prefix = fresh_name();
+    let (one, other) = (Node::start(server, &prefix, ONE).await, Node::start(server, &prefix, OTHER).await);
+    let session = open_session(&one.store, 1).await;
+    // By way of a process that tells nobody anything.
+    let mute = open(Options { hears_others: false, ..options(server, &prefix) });
+    let request = Request { text: Bytes::from_static(b"do"), again: true };
+    let mail = Begin { owner: OTHER, requests: vec![Some(request)], ..begin(ONE, 1) };
+    assert!(matches!(run(&mute, session, mail).await, Begun::Begun { .. }));
+    let reminded = run(&one.store, session, Remind { node: ONE }).await;
+    assert_eq!(reminded, Reminded::Reminded { calls: 1 });
+    let given =
+        |heard: &Heard| matches!(heard, Heard::News { errands, .. } if *errands == [(CallNo(0), OTHER)]);
+    other.hears("a call", given).await;
+    run(&other.store, session, finish(CallNo(0), "done")).await;
+    assert_eq!(run(&one.store, session, Remind { node: ONE }).await, Reminded::Reminded { calls: 0 });
 }

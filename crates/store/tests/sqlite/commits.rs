@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use rusqlite::Connection;
-use steadfast_session::command::AppendOutcome;
-use steadfast_session::{Rules, StreamNo};
-use steadfast_store::testing::recorder::Recorder;
+use steadfast_session::command::{AppendOutcome, Begin, Begun};
+use steadfast_session::{NodeId, Request, Rules, StreamNo};
+use steadfast_store::testing::recorder::{Heard, Recorder};
 use steadfast_store::{Durability, SqliteOptions, SqliteStore, Store, StoreError, StoreExt};
 
 use crate::common::{NODE, NOW, id, message, open, open_session, read, run};
@@ -132,6 +133,34 @@ async fn a_store_notices_what_others_commit_and_nothing_else() {
     let changed = store.changes_elsewhere().await.unwrap();
     assert_ne!(changed, seen);
     assert_eq!(store.changes_elsewhere().await, Ok(changed));
+}
+
+/// Processes do not tell each other anything. Whoever is given a call may know nothing of its session.
+#[tokio::test]
+async fn a_store_tells_of_calls_that_others_give_to_its_nodes() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("sessions.db");
+    let (store, other) = (open(&file), open(&file));
+    let recorder: Arc<Recorder> = Arc::default();
+    store.subscribe(Arc::<Recorder>::clone(&recorder));
+    let there = NodeId(8);
+    store.join(NODE, NOW).await.unwrap();
+    other.join(there, NOW).await.unwrap();
+    let session = open_session(&other, 1).await;
+    store.changes_elsewhere().await.unwrap();
+    assert!(recorder.take().is_empty());
+    let request = Request { text: Bytes::from_static(b"do"), again: true };
+    let mail = Begin { owner: NODE, requests: vec![Some(request)], ..Begin::here(there, 1, vec![1.into()]) };
+    let Begun::Begun { first, .. } = run(&other, session, mail).await else { panic!("not begun") };
+    store.changes_elsewhere().await.unwrap();
+    let heard = recorder.take().remove(&session).unwrap_or_default();
+    let [Heard::News { errands, .. }] = &heard[..] else { panic!("{heard:?}") };
+    assert_eq!(*errands, [(first, NODE)]);
+    store.changes_elsewhere().await.unwrap();
+    assert!(recorder.take().is_empty(), "nothing has changed since");
+    run(&other, session, message("theirs")).await;
+    store.changes_elsewhere().await.unwrap();
+    assert_eq!(recorder.take().remove(&session), Some(heard), "it is still to be run");
 }
 
 #[tokio::test]

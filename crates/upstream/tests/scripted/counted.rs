@@ -69,7 +69,7 @@ impl Pair {
 }
 
 /// The calls that the server has got.
-fn sent(log: &[Request]) -> BTreeSet<String> {
+pub(super) fn sent(log: &[Request]) -> BTreeSet<String> {
     let calls = log.iter().filter(|request| request.method() == "tools/call");
     calls.filter_map(|request| request.body["params"]["name"].as_str().map(str::to_owned)).collect()
 }

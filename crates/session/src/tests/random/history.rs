@@ -95,6 +95,13 @@ pub(super) enum End {
     Silence,
 }
 
+impl CallStory {
+    /// Whether another node has given it to its owner.
+    pub(super) fn is_errand(&self) -> bool {
+        self.from != self.owner && self.request.is_some()
+    }
+}
+
 impl AskStory {
     /// Whether the client may still answer it.
     pub(super) fn is_open(&self) -> bool {

@@ -6,7 +6,8 @@ use super::history::{AskStory, CallStory, End, Expected, History, StreamStory};
 use crate::command::{
     Answer, Answered, Append, AppendOutcome, AskOpened, Attach, Attached, Begin, Begun, Cancelled, Closed,
     Collected, Deliver, Delivered, Detach, Detached, Duplicates, FailNode, Finished, Heir, NodeFailed,
-    OpenAsk, Position, PutState, Started, StateGot, StatePut, Swept, Target, Touched, Withdrawn,
+    OpenAsk, Pass, Passed, Position, PutState, Released, Remind, Reminded, Started, StateGot, StatePut,
+    Swept, Target, Touched, Withdrawn,
 };
 use crate::{AskNo, CallNo, Class, CloseReason, Command, ConnNo, Lifecycle, Limit, NodeId};
 use crate::{Outcome, Request, Session, StreamNo, Time};
@@ -28,6 +29,9 @@ impl History {
             | (Command::Close(_), Outcome::Close(Closed::NoSession))
             | (Command::Begin(_), Outcome::Begin(Begun::NoSession))
             | (Command::Start(_), Outcome::Start(Started::NoSession))
+            | (Command::Remind(_), Outcome::Remind(Reminded::NoSession))
+            | (Command::Pass(_), Outcome::Pass(Passed::NoSession))
+            | (Command::Release(_), Outcome::Release(Released::NoSession))
             | (Command::Append(_), Outcome::Append(AppendOutcome::NoSession))
             | (Command::Finish(_), Outcome::Finish(Finished::NoSession))
             | (Command::Cancel(_), Outcome::Cancel(Cancelled::NoSession))
@@ -46,12 +50,27 @@ impl History {
             (Command::Begin(c), Outcome::Begin(o)) => self.judge_begin(c, o, now, session, &mut expected),
             (Command::Start(c), Outcome::Start(o)) => {
                 let is_theirs = |call: &&mut CallStory| !call.over && call.owner == c.node;
+                let is_fenced = self.is_fenced(c.fence.as_ref());
                 let call = self.calls.get_mut(&c.call).filter(is_theirs);
-                assert_eq!(*o, if call.is_some() { Started::Started } else { Started::Gone });
+                let started = if is_fenced { Started::Fenced } else { Started::Started };
+                assert_eq!(*o, if call.is_some() { started } else { Started::Gone });
                 if let Some(request) = call.and_then(|call| call.request.as_mut()) {
-                    request.again = false;
+                    request.again &= c.again || is_fenced;
                 }
             }
+            (Command::Pass(c), Outcome::Pass(o)) => self.judge_pass(c, *o, &mut expected),
+            (Command::Release(c), Outcome::Release(o)) => {
+                let is_left =
+                    |call: &CallStory| call.is_errand() && call.request.as_ref().is_some_and(|it| it.again);
+                let is_busy = self.in_flight().any(|(_, call)| call.owner == c.node && !is_left(call));
+                let is_fenced = self.is_fenced(Some(&c.fence));
+                let released = if is_busy { Released::Busy } else { Released::Released };
+                assert_eq!(*o, if is_fenced { Released::Fenced } else { released });
+                if *o == Released::Released {
+                    self.state.remove(&*c.fence.key);
+                }
+            }
+            (Command::Remind(c), Outcome::Remind(o)) => self.judge_remind(c, *o, &mut expected),
             (Command::Append(c), Outcome::Append(o)) => self.judge_append(c, *o, &mut expected),
             (Command::Finish(c), Outcome::Finish(o)) => {
                 let Some(call) = self.calls.get(&c.call).filter(|call| !call.over) else {
@@ -106,6 +125,28 @@ impl History {
         expected
     }
 
+    fn judge_pass(&mut self, c: &Pass, o: Passed, expected: &mut Expected) {
+        let is_given = |call: &&CallStory| !call.over && call.owner == c.node && call.is_errand();
+        let call = self.calls.get(&c.call).filter(is_given).filter(|_| c.to != c.node);
+        let passed = if call.is_some() { Passed::Passed } else { Passed::Gone };
+        assert_eq!(o, if self.is_fenced(c.fence.as_ref()) { Passed::Fenced } else { passed });
+        if o == Passed::Passed {
+            let request = self.calls[&c.call].request.clone();
+            self.hand_over(c.call, c.to, request, expected);
+        }
+    }
+
+    fn judge_remind(&self, c: &Remind, o: Reminded, expected: &mut Expected) {
+        let reads = |stream| self.streams[&stream].reader.is_some_and(|(_, node)| node == c.node);
+        for (no, call) in self.in_flight().filter(|(_, call)| call.owner != c.node) {
+            let is_to_begin = call.request.as_ref().is_some_and(|request| request.again);
+            if is_to_begin && call.from != call.owner && (call.from == c.node || reads(call.stream)) {
+                expected.errands.push((no, call.owner));
+            }
+        }
+        assert_eq!(o, Reminded::Reminded { calls: expected.errands.len() as u64 });
+    }
+
     fn withdraw(&mut self, chosen: impl Fn(AskNo, &AskStory) -> bool, expected: &mut Expected) {
         for (no, ask) in self.asks.iter_mut().filter(|(_, ask)| !ask.over) {
             if chosen(*no, ask) {
@@ -136,13 +177,12 @@ impl History {
     }
 
     /// The call goes on under another number.
-    fn hand_over(&mut self, no: CallNo, heir: NodeId, expected: &mut Expected) {
+    fn hand_over(&mut self, no: CallNo, heir: NodeId, request: Option<Request>, expected: &mut Expected) {
         self.withdraw(|_, ask| ask.call == Some(no), expected);
         expected.stopped.push(no);
         let next = CallNo(self.calls.keys().last().map_or(0, |no| no.0 + 1));
         let old = self.calls.get_mut(&no).unwrap();
         (old.over, old.taken) = (true, true);
-        let request = old.request.clone().map(|request| Request { again: false, ..request });
         let (id, stream, from, answer_only) = (old.id.clone(), old.stream, old.owner, old.answer_only);
         let story =
             CallStory { id, stream, owner: heir, from, answer_only, request, over: false, taken: false };
@@ -165,7 +205,9 @@ impl History {
             match c.heir {
                 Heir::Nobody => {}
                 Heir::Node(heir) => {
-                    self.hand_over(*no, heir, expected);
+                    let request = self.calls[no].request.clone();
+                    let request = request.map(|request| Request { again: false, ..request });
+                    self.hand_over(*no, heir, request, expected);
                     handed += 1;
                 }
                 Heir::Later => left += 1,

@@ -9,7 +9,8 @@ use steadfast_wire::RequestId;
 use super::history::History;
 use crate::command::{
     Answer, Append, Attach, Begin, Cancel, Close, Collect, Deliver, Detach, Duplicates, FailNode, Fence,
-    Finish, GetState, Heir, OpenAsk, Position, PutState, Start, Sweep, Target, Touch, Withdraw,
+    Finish, GetState, Heir, OpenAsk, Pass, Position, PutState, Release, Remind, Start, Sweep, Target, Touch,
+    Withdraw,
 };
 use crate::{AskNo, CallNo, Class, CloseReason, Command, ConnNo, NodeId, Request, Session, StreamNo, Time};
 
@@ -63,7 +64,21 @@ pub(super) enum Move {
     Start {
         call: u64,
         node: u64,
+        again: bool,
+        fence: Option<(u8, bool)>,
     },
+    Pass {
+        call: u64,
+        node: u64,
+        to: u64,
+        fence: Option<(u8, bool)>,
+    },
+    Release {
+        node: u64,
+        key: u8,
+        right: bool,
+    },
+    Remind(u64),
     Get(u64),
     Resume {
         stream: u64,
@@ -131,7 +146,13 @@ pub(super) fn any_move() -> impl Strategy<Value = Move> {
         2 => (node(), prop::collection::vec(recent(), 0..3))
             .prop_map(|(node, asks)| Move::Collect { node, asks }),
         2 => recent().prop_map(Move::Withdraw),
-        3 => (recent(), node()).prop_map(|(call, node)| Move::Start { call, node }),
+        3 => (recent(), node(), prop::bool::weighted(0.3), fence())
+            .prop_map(|(call, node, again, fence)| Move::Start { call, node, again, fence }),
+        2 => (recent(), node(), node(), fence())
+            .prop_map(|(call, node, to, fence)| Move::Pass { call, node, to, fence }),
+        1 => (node(), 0..3u8, prop::bool::weighted(0.8))
+            .prop_map(|(node, key, right)| Move::Release { node, key, right }),
+        2 => node().prop_map(Move::Remind),
         4 => node().prop_map(Move::Get),
         5 => (recent(), 0..4u64, node())
             .prop_map(|(stream, back, node)| Move::Resume { stream, back, node }),
@@ -233,13 +254,21 @@ impl Move {
                 Command::Collect(Collect { node: NodeId(node), asks })
             }
             Self::Withdraw(back) => Command::Withdraw(Withdraw { ask: ask(back) }),
-            Self::Start { call: back, node } => {
+            Self::Start { call: back, node, again, fence: under } => {
                 let open = session.calls().keys().rev().cycle().nth(back as usize);
-                Command::Start(Start {
-                    call: open.copied().unwrap_or_else(|| call(back)),
-                    node: NodeId(node),
-                })
+                let call = open.copied().unwrap_or_else(|| call(back));
+                Command::Start(Start { call, node: NodeId(node), again, fence: fence(under) })
             }
+            Self::Pass { call: back, node, to, fence: under } => {
+                let open = session.calls().keys().rev().cycle().nth(back as usize);
+                let call = open.copied().unwrap_or_else(|| call(back));
+                Command::Pass(Pass { call, node: NodeId(node), to: NodeId(to), fence: fence(under) })
+            }
+            Self::Release { node, key, right } => {
+                let fence = fence(Some((key, right)))?;
+                Command::Release(Release { node: NodeId(node), fence })
+            }
+            Self::Remind(node) => Command::Remind(Remind { node: NodeId(node) }),
             Self::Get(node) => Command::Attach(Attach { at: Position::Standalone, node: NodeId(node) }),
             Self::Resume { stream: back, back: events, node } => {
                 let stream = stream(back);
