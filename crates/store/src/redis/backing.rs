@@ -93,6 +93,7 @@ impl Backing for Redis {
             for count in [next.put.len(), next.drop.len(), next.append.len(), next.forget.len()] {
                 arguments.push(count.to_string());
             }
+            arguments.push(u8::from(next.is_relief()).to_string());
             for (name, row) in &next.put {
                 arguments.push(name.clone());
                 arguments.push(row.clone());
@@ -104,7 +105,7 @@ impl Backing for Redis {
             }
             next.forget.iter().for_each(|key| arguments.push(event_name(key)));
         } else {
-            for text in ["", &self.keep, "0", "0", "0", "0"] {
+            for text in ["", &self.keep, "0", "0", "0", "0", "0"] {
                 arguments.push(text.to_owned());
             }
         }

@@ -87,9 +87,25 @@ pub(crate) struct Next {
     pub(crate) drop: Vec<Bytes>,
     pub(crate) append: Vec<(EventKey, Bytes)>,
     pub(crate) forget: Vec<EventKey>,
+    /// The session closes.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(dead_code, reason = "the disk of another database has no such rule")
+    )]
+    pub(crate) closes: bool,
 }
 
 impl Next {
+    /// Whether it ends something: a call, an ask, a stream, the session. A database without room has to take it, because it
+    /// makes room, or leads to that, and somebody waits for it.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(dead_code, reason = "the disk of another database has no such rule")
+    )]
+    pub(crate) fn is_relief(&self) -> bool {
+        self.closes || !self.drop.is_empty() || !self.forget.is_empty()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.put.is_empty() && self.drop.is_empty() && self.append.is_empty() && self.forget.is_empty()
     }
