@@ -356,6 +356,11 @@ impl Engine {
     pub async fn notify(&self, session: &Arc<LiveSession>, notification: Incoming) -> Result<(), Refusal> {
         match self.store.run(session.id(), Touch, self.now()).await? {
             Touched::Touched => self.hand_over(session, notification),
+            // It ends something, and has done so.
+            Touched::OverLimit(_) if notification.method == "notifications/cancelled" => {
+                self.hand_over(session, notification)
+            }
+            Touched::OverLimit(limit) => Err(Refusal::OverLimit(limit)),
             Touched::NoSession => Err(self.lost(session)),
         }
     }

@@ -98,7 +98,7 @@ impl Slot {
             (codec::state_name(key), self.session.state().get(key).map(|value| codec::value(value)))
         });
         if changes.iter().any(|one| one.meta)
-            || (self.session.bytes(), &self.standing) != (before.0, &before.1)
+            || (self.session.held_bytes(), &self.standing) != (before.0, &before.1)
         {
             next.put.push((Bytes::from_static(codec::META), codec::meta(&self.session, &self.standing)));
         }

@@ -33,6 +33,8 @@ pub fn narrow_rules() -> Rules {
         limits: Limits {
             sessions: 3,
             sessions_per_principal: 2,
+            store_bytes: 2200,
+            principal_bytes: 1900,
             calls: 4,
             asks: 2,
             streams: 5,
@@ -98,7 +100,7 @@ struct Case<P: Place> {
 
 impl<P: Place> Case<P> {
     async fn run(moves: Vec<Move>) -> Result<(), TestCaseError> {
-        let model = Model::new(narrow_rules());
+        let model = Model::new(P::rules(narrow_rules()));
         let mut case = Self {
             place: P::fresh(),
             model,
@@ -121,7 +123,7 @@ impl<P: Place> Case<P> {
 
     fn ensure_open(&mut self) {
         if self.handles[self.current].is_none() {
-            let store = self.place.open(self.model.rules.clone());
+            let store = self.place.open(narrow_rules());
             let recorder: Arc<Recorder> = Arc::clone(&self.recorder);
             store.subscribe(recorder);
             self.handles[self.current] = Some(store);
