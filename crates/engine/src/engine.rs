@@ -161,6 +161,10 @@ impl Engine {
         revision: Revision,
         request: Incoming,
     ) -> Result<(SessionId, Bytes), OpenError> {
+        if let Some(limit) = self.store.no_room_for(&principal).await? {
+            // The backend has not been asked: what it would have made for the session need not be taken down.
+            return Err(OpenError::Refused(Refusal::OverLimit(limit)));
+        }
         let id = self.entropy.session_id();
         // Copied, so that the session does not keep the whole body that they came in.
         let initialize = request.params.as_deref().map(Bytes::copy_from_slice).unwrap_or_default();

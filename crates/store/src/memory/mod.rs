@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use steadfast_session::command::{Begun, FailNode, Heir, NodeFailed, Sweep, Swept};
 use steadfast_session::{
-    Changes, Command, Facts, Holdings, Lifecycle, NodeId, Outcome, Read, Rules, Session, SessionId, StreamNo,
-    Time,
+    Changes, Command, Facts, Holdings, Lifecycle, Limit, NodeId, Outcome, Principal, Read, Rules, Session,
+    SessionId, StreamNo, Time,
 };
 
 use crate::error::StoreError;
@@ -216,6 +216,11 @@ impl Store for MemoryStore {
 
     fn open(&self, facts: Facts) -> Reply<Opened> {
         Reply::ready(Ok(self.open_now(facts)))
+    }
+
+    fn no_room_for(&self, principal: &Principal) -> Reply<Option<Limit>> {
+        let Shared { rules, tally, .. } = &*self.shared;
+        Reply::ready(Ok(tally.no_room_for(principal, 0, &rules.limits)))
     }
 
     fn apply(&self, session: SessionId, command: Command, now: Time) -> Reply<Outcome> {

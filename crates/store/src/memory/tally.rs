@@ -64,6 +64,11 @@ impl Tally {
         }
     }
 
+    /// The bound that forbids one more session which holds so much.
+    pub(super) fn no_room_for(&self, principal: &Principal, bytes: u64, limits: &Limits) -> Option<Limit> {
+        self.refusal(&self.counts(), principal, bytes, limits)
+    }
+
     /// Counts one more session which holds so much, or says which bound forbids it. Gives where its principal's bytes are counted.
     pub(super) fn admit(
         &self,

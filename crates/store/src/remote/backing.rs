@@ -196,6 +196,14 @@ impl Told {
     }
 }
 
+/// Sessions that count against the limits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpenSessions {
+    pub(crate) all: u64,
+    /// Those of one principal, where one question tells both.
+    pub(crate) own: Option<u64>,
+}
+
 #[derive(Debug)]
 pub(crate) struct Count {
     /// Sessions that count against the limits.
@@ -217,6 +225,8 @@ pub(crate) trait Backing: 'static {
 
     /// Counts a session and puts it on the agenda, before it is made.
     async fn admit(&self, admit: &Admit<'_>) -> Answer<Admission>;
+    /// How many are counted now, without counting one more.
+    async fn open_sessions(&self, principal: &Principal) -> Answer<OpenSessions>;
     /// A session has closed and counts no more.
     async fn release(&self, listed: &Listed) -> Answer<()>;
     /// A session is gone: it stands nowhere any more, nor among what these nodes may hold.

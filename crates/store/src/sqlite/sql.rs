@@ -114,5 +114,6 @@ statements! {
             WHERE session = ?1 AND node = ?2 AND finished_at IS NULL ORDER BY no";
         node = "SELECT 1 FROM node WHERE id = ?1";
         usage = "SELECT sessions, bytes FROM total";
+        sessions_of = SESSIONS_OF;
     }
 }

@@ -10,7 +10,9 @@ use bytes::Bytes;
 use proptest::prelude::ProptestConfig;
 use proptest::test_runner::{RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use steadfast_session::command::Begin;
-use steadfast_session::{Command, Facts, Limits, NodeId, Read, Rules, SessionId, StreamNo, Time, Timing};
+use steadfast_session::{
+    Command, Facts, Limit, Limits, NodeId, Read, Rules, SessionId, StreamNo, Time, Timing,
+};
 use steadfast_wire::Revision;
 
 use super::model::Model;
@@ -249,6 +251,13 @@ impl<P: Place> Case<P> {
         let heard = self.recorder.take();
         check(heard == expected, || format!("heard {heard:#?}\nexpected {expected:#?}"))?;
         same("usage", self.store().usage().await, self.model.usage())?;
+        for n in 0..2 {
+            let principal = moves::principal(n);
+            let expected = self.model.no_room_for(&principal, 0);
+            let told_late = expected == Some(Limit::SessionsPerPrincipal) && !P::FORESEES_PRINCIPALS;
+            let expected = expected.filter(|_| !told_late);
+            same("no_room_for", self.store().no_room_for(&principal).await, expected)?;
+        }
         for n in 0..=4 {
             let id = moves::session_id(n);
             same("facts", self.store().facts(id).await, self.model.facts(id))?;
