@@ -43,7 +43,14 @@ impl ServerHandler for Fill {
 
 /// Room for a few streams of a hundred thousand events, so that none is dropped.
 pub(super) fn limits() -> Limits {
-    Limits { stream_bytes: 1 << 30, session_bytes: 4 << 30, ..Limits::default() }
+    let (store_bytes, principal_bytes) = (u64::MAX, u64::MAX);
+    Limits {
+        stream_bytes: 1 << 30,
+        session_bytes: 4 << 30,
+        store_bytes,
+        principal_bytes,
+        ..Limits::default()
+    }
 }
 
 /// Streams stay for as long as they are measured.

@@ -395,7 +395,7 @@ impl Engine {
         async move {
             match Append::outcome(reply.await?) {
                 Some(AppendOutcome::Appended { .. }) => Ok(()),
-                Some(AppendOutcome::Full) => Err(Refusal::OverLimit(steadfast_session::Limit::StreamBytes)),
+                Some(AppendOutcome::Full(limit)) => Err(Refusal::OverLimit(limit)),
                 Some(AppendOutcome::Fenced) => Err(Refusal::Fenced),
                 Some(AppendOutcome::NoSession) | None => Err(engine.lost(&session)),
             }

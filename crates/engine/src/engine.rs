@@ -161,6 +161,10 @@ impl Engine {
         revision: Revision,
         request: Incoming,
     ) -> Result<(SessionId, Bytes), OpenError> {
+        if let Some(limit) = self.store.no_room_for(&principal).await? {
+            // The backend has not been asked: what it would have made for the session need not be taken down.
+            return Err(OpenError::Refused(Refusal::OverLimit(limit)));
+        }
         let id = self.entropy.session_id();
         // Copied, so that the session does not keep the whole body that they came in.
         let initialize = request.params.as_deref().map(Bytes::copy_from_slice).unwrap_or_default();
@@ -360,6 +364,11 @@ impl Engine {
     pub async fn notify(&self, session: &Arc<LiveSession>, notification: Incoming) -> Result<(), Refusal> {
         match self.store.run(session.id(), Touch, self.now()).await? {
             Touched::Touched => self.hand_over(session, notification),
+            // It ends something, and has done so.
+            Touched::OverLimit(_) if notification.method == "notifications/cancelled" => {
+                self.hand_over(session, notification)
+            }
+            Touched::OverLimit(limit) => Err(Refusal::OverLimit(limit)),
             Touched::NoSession => Err(self.lost(session)),
         }
     }

@@ -271,6 +271,14 @@ impl From<Refusal> for Problem {
             Refusal::OverLimit(Limit::Sessions | Limit::Exchanges | Limit::NotificationsInAll) => {
                 Self::unavailable(text)
             }
+            Refusal::OverLimit(Limit::StoreBytes) => Self::unavailable(format!(
+                "{text} Sessions hold as much as the server keeps for all of them. Try again later."
+            )),
+            Refusal::OverLimit(Limit::PrincipalBytes) => {
+                let remedy =
+                    "Read the answers that wait, end sessions that are not needed, or try again later.";
+                Self::invalid(StatusCode::TOO_MANY_REQUESTS, format!("{text} {remedy}")).retry_after(1)
+            }
             Refusal::OverLimit(_) => {
                 Self::invalid(StatusCode::TOO_MANY_REQUESTS, format!("{text} Try again later."))
                     .retry_after(1)

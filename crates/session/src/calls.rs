@@ -8,6 +8,7 @@ use steadfast_wire::{RequestId, planted};
 
 use crate::changes::Changes;
 use crate::command::{Begin, Begun, Cancel, Cancelled, Duplicates, Finish, Finished};
+use crate::crowd::Crowd;
 use crate::ids::{CallNo, ConnNo, NodeId, StreamNo, Time};
 use crate::limits::{Limit, Rules};
 use crate::session::Session;
@@ -22,6 +23,7 @@ impl Session {
         mut command: Begin,
         now: Time,
         rules: &Rules,
+        crowd: Crowd,
         changes: &mut Changes,
     ) -> Begun {
         if !self.is_open() {
@@ -42,11 +44,11 @@ impl Session {
                 self.mark_delivered(*stream, u64::MAX, changes);
             }
         }
-        self.evict_spent(&rules.limits, changes);
+        let crowd = self.evict_spent(&rules.limits, crowd, changes);
         if let Some(id) = self.duplicate(&command.ids, command.duplicates) {
             return Begun::Duplicate(id);
         }
-        if let Some(limit) = self.no_room_for(command.ids.len(), rules) {
+        if let Some(limit) = self.no_room_for(command.ids.len(), rules, crowd) {
             return Begun::OverLimit(limit);
         }
         if !command.requests.is_empty() && !self.have_room_for_requests(&mut command, rules) {
@@ -153,7 +155,7 @@ impl Session {
         self.by_id.range(range).map(|(_, no)| *no)
     }
 
-    fn no_room_for(&self, calls: usize, rules: &Rules) -> Option<Limit> {
+    fn no_room_for(&self, calls: usize, rules: &Rules, crowd: Crowd) -> Option<Limit> {
         let limits = &rules.limits;
         if self.calls.len() + calls > limits.calls {
             Some(Limit::Calls)
@@ -162,7 +164,7 @@ impl Session {
         } else if self.bytes > limits.session_bytes {
             Some(Limit::SessionBytes)
         } else {
-            None
+            crowd.over(limits)
         }
     }
 

@@ -62,13 +62,15 @@ commands! {
     Sweep => Swept,
 }
 
-/// Note that the client is there.
+/// Note that the client is there, and has something to say that is no call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Touch;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Touched {
     Touched,
+    /// It is noted. What the client has to say is not wanted for now.
+    OverLimit(Limit),
     NoSession,
 }
 
@@ -195,8 +197,8 @@ pub enum AppendOutcome {
     },
     /// The call was taken from its node, or the lease is somebody else's by now.
     Fenced,
-    /// The stream or the session is full. Progress and log messages give way; this one cannot.
-    Full,
+    /// The stream, the session or the store is full. Progress and log messages give way; this one cannot.
+    Full(Limit),
     NoSession,
 }
 

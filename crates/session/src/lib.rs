@@ -13,6 +13,7 @@ mod attach;
 mod calls;
 pub mod changes;
 pub mod command;
+mod crowd;
 mod expiry;
 mod handover;
 mod held;
@@ -28,6 +29,7 @@ mod tests;
 
 pub use changes::Changes;
 pub use command::{Command, Outcome, Step};
+pub use crowd::Crowd;
 pub use held::{Errand, Holdings};
 pub use ids::{AskNo, CallNo, ConnNo, NodeId, Principal, SessionId, StreamNo, Time};
 pub use lifecycle::{CloseReason, Lifecycle};

@@ -17,6 +17,11 @@ pub struct Limits {
     pub sessions: u64,
     /// Sessions of one principal.
     pub sessions_per_principal: u64,
+    /// Bytes held by all sessions of a store before new sessions, calls and notifications are refused. A store that cannot know
+    /// the sum does not apply it.
+    pub store_bytes: u64,
+    /// The same for the sessions of one principal.
+    pub principal_bytes: u64,
     /// Calls in flight in one session.
     pub calls: usize,
     /// Asks in flight in one session. Those beyond it wait for their turn.
@@ -46,6 +51,9 @@ impl Default for Limits {
         Self {
             sessions: 1_000_000,
             sessions_per_principal: 1_000_000,
+            store_bytes: 1 << 30,
+            // No less than everybody has together: where clients are not told apart, all of them are one principal.
+            principal_bytes: 1 << 30,
             calls: 4096,
             asks: 64,
             streams: 8192,
@@ -94,6 +102,8 @@ impl Default for Timing {
 pub enum Limit {
     Sessions,
     SessionsPerPrincipal,
+    StoreBytes,
+    PrincipalBytes,
     Calls,
     Asks,
     WaitingAsks,
@@ -115,6 +125,8 @@ impl fmt::Display for Limit {
         f.write_str(match self {
             Self::Sessions => "sessions",
             Self::SessionsPerPrincipal => "sessions_per_principal",
+            Self::StoreBytes => "store_bytes",
+            Self::PrincipalBytes => "principal_bytes",
             Self::Calls => "calls",
             Self::Asks => "asks",
             Self::WaitingAsks => "waiting_asks",

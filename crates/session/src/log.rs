@@ -5,8 +5,9 @@ use steadfast_wire::planted;
 
 use crate::changes::{Appended, Changes};
 use crate::command::{Append, AppendOutcome, Target};
+use crate::crowd::Crowd;
 use crate::ids::{StreamNo, Time};
-use crate::limits::{Limits, Rules};
+use crate::limits::{Limit, Limits, Rules};
 use crate::session::Session;
 use crate::tables::{Ask, Class, Entry, Meta, Stream, StreamKind};
 
@@ -37,12 +38,23 @@ pub struct Slice {
 }
 
 impl Session {
-    pub(crate) fn append(&mut self, command: Append, rules: &Rules, changes: &mut Changes) -> AppendOutcome {
+    pub(crate) fn append(
+        &mut self,
+        command: Append,
+        rules: &Rules,
+        crowd: Crowd,
+        changes: &mut Changes,
+    ) -> AppendOutcome {
         if !self.is_open() {
             return AppendOutcome::NoSession;
         }
         if self.is_fenced(command.fence.as_ref()) || self.is_about_a_taken_call(command.target) {
             return AppendOutcome::Fenced;
+        }
+        let size = command.payload.len() as u64 + EVENT_OVERHEAD;
+        let no_room = crowd.and(size).over(&rules.limits);
+        if let Some(limit) = no_room.filter(|_| command.class == Class::Notice) {
+            return AppendOutcome::Full(limit);
         }
         let stream = self.route(command.target, changes);
         if planted("broadcast") && command.target == Target::Standalone {
@@ -50,10 +62,12 @@ impl Session {
             let other = self.streams.iter().find(|(no, log)| is_other(no, log)).map(|(no, _)| *no);
             other.map(|no| self.push(no, command.class, command.payload.clone(), &rules.limits, changes));
         }
-        match self.push(stream, command.class, command.payload, &rules.limits, changes) {
-            Some(seq) => AppendOutcome::Appended { stream, seq },
-            None => AppendOutcome::Full,
-        }
+        let seq = if no_room.is_some() && command.class == Class::Chatter {
+            self.skip(stream, changes)
+        } else {
+            self.push(stream, command.class, command.payload, &rules.limits, changes)
+        };
+        seq.map_or(AppendOutcome::Full(Limit::StreamBytes), |seq| AppendOutcome::Appended { stream, seq })
     }
 
     fn is_about_a_taken_call(&self, target: Target) -> bool {
@@ -112,9 +126,13 @@ impl Session {
             self.bytes += size;
             return Some(stream.append(no, class, size, payload, changes));
         }
-        // A progress or log message that does not fit is dropped like any other: its number is used up, so the
-        // reader sees that something is missing.
-        (class == Class::Chatter).then(|| stream.next_number(no, changes))
+        if class == Class::Chatter { self.skip(no, changes) } else { None }
+    }
+
+    /// A progress or log message that does not fit is dropped like any other: its number is used up, so the reader sees that
+    /// something is missing.
+    fn skip(&mut self, no: StreamNo, changes: &mut Changes) -> Option<u64> {
+        Some(self.streams.get_mut(&no)?.next_number(no, changes))
     }
 
     /// Drops what gives way to a message of this size. `false` if the message is not taken; then nothing is dropped.
@@ -190,13 +208,19 @@ impl Session {
         }
     }
 
-    /// Removes finished streams that have been written out, oldest first, until the bounds hold.
-    pub(crate) fn evict_spent(&mut self, limits: &Limits, changes: &mut Changes) {
+    /// Removes finished streams that have been written out, oldest first, until the bounds hold. Gives what all sessions
+    /// hold then.
+    pub(crate) fn evict_spent(&mut self, limits: &Limits, mut crowd: Crowd, changes: &mut Changes) -> Crowd {
         while let Some(&(_, no)) = self.spent.first()
-            && (self.spent.len() > limits.delivered_streams || self.bytes > limits.session_bytes)
+            && (self.spent.len() > limits.delivered_streams
+                || self.bytes > limits.session_bytes
+                || crowd.is_dense(limits))
         {
+            let before = self.bytes;
             self.remove_stream(no, changes);
+            crowd = crowd.without(before - self.bytes);
         }
+        crowd
     }
 
     /// Which of them to remove, oldest first, so that so many bytes get free: as many as there are if that is not enough.

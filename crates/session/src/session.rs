@@ -7,6 +7,7 @@ use steadfast_wire::RequestId;
 
 use crate::changes::Changes;
 use crate::command::{Closed, Command, Outcome, Touched};
+use crate::crowd::Crowd;
 use crate::ids::{AskNo, CallNo, StreamNo, Time};
 use crate::lifecycle::{CloseReason, Lifecycle};
 use crate::limits::Rules;
@@ -82,16 +83,28 @@ impl Session {
         }
     }
 
-    /// Applies one command. What it changed is added to `changes`.
+    /// Applies one command, in a store that does not count what its sessions hold. What it changed is added to `changes`.
     pub fn apply(&mut self, command: Command, now: Time, rules: &Rules, changes: &mut Changes) -> Outcome {
+        self.apply_among(command, now, rules, Crowd::default(), changes)
+    }
+
+    /// Applies one command, in a store that counts what its sessions hold.
+    pub fn apply_among(
+        &mut self,
+        command: Command,
+        now: Time,
+        rules: &Rules,
+        crowd: Crowd,
+        changes: &mut Changes,
+    ) -> Outcome {
         match command {
-            Command::Touch(_) => Outcome::Touch(self.touch(now, rules, changes)),
+            Command::Touch(_) => Outcome::Touch(self.touch(now, rules, crowd, changes)),
             Command::Close(c) => Outcome::Close(self.close(c.reason, now, rules, changes)),
-            Command::Begin(c) => Outcome::Begin(self.begin(c, now, rules, changes)),
+            Command::Begin(c) => Outcome::Begin(self.begin(c, now, rules, crowd, changes)),
             Command::Start(c) => Outcome::Start(self.start(&c, changes)),
             Command::Remind(c) => Outcome::Remind(self.remind(&c, changes)),
             Command::Pass(c) => Outcome::Pass(self.pass(&c, rules, changes)),
-            Command::Append(c) => Outcome::Append(self.append(c, rules, changes)),
+            Command::Append(c) => Outcome::Append(self.append(c, rules, crowd, changes)),
             Command::Finish(c) => Outcome::Finish(self.finish(c, now, rules, changes)),
             Command::Cancel(c) => Outcome::Cancel(self.cancel(&c, now, rules, changes)),
             Command::FailNode(c) => Outcome::FailNode(self.fail_node(&c, now, rules, changes)),
@@ -165,12 +178,12 @@ impl Session {
         }
     }
 
-    fn touch(&mut self, now: Time, rules: &Rules, changes: &mut Changes) -> Touched {
+    fn touch(&mut self, now: Time, rules: &Rules, crowd: Crowd, changes: &mut Changes) -> Touched {
         if !self.is_open() {
             return Touched::NoSession;
         }
         self.mark_active(now, rules, changes);
-        Touched::Touched
+        crowd.over(&rules.limits).map_or(Touched::Touched, Touched::OverLimit)
     }
 
     pub(crate) fn close(

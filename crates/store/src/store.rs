@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use steadfast_session::command::{FailNode, Heir};
 use steadfast_session::{
-    Command, Facts, Holdings, Limit, NodeId, Outcome, Read, Rules, Session, SessionId, Step, StreamNo, Time,
+    Command, Facts, Holdings, Limit, NodeId, Outcome, Principal, Read, Rules, Session, SessionId, Step,
+    StreamNo, Time,
 };
 
 use crate::error::StoreError;
@@ -19,6 +20,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// Opens a session under `facts.id`, at `facts.opened_at`.
     fn open(&self, facts: Facts) -> Reply<Opened>;
+
+    /// The bound that would refuse one more session of this principal now, so that nobody begins in vain. A hint: [`Store::open`]
+    /// decides, and may know of a bound that this does not look at.
+    fn no_room_for(&self, principal: &Principal) -> Reply<Option<Limit>>;
 
     /// Applies one command. A session that does not exist gives the command's `NoSession` outcome. Calls for another node that
     /// has not joined, or is gone, are not begun: [`Begun::Fenced`](steadfast_session::command::Begun::Fenced).

@@ -16,6 +16,8 @@ impl Place for Memory {
     type Store = MemoryStore;
     const KEEPS: bool = false;
     const SHARES: bool = false;
+    const BOUNDS_BYTES: bool = true;
+    const BOUNDS_BYTES_OF_PRINCIPALS: bool = true;
 
     fn fresh() -> Self {
         Self

@@ -62,6 +62,7 @@ pub(crate) fn check(file: File, written: &Written<'_>, world: &World<'_>) -> Res
     if let Some(taken) = admin.filter(|admin| admin.port() != 0 && listen.contains(admin)) {
         checks.fault("admin.listen", format!("{taken} is taken by `listen`"), "another port");
     }
+    checks.bytes(&file, store.as_ref());
     checks.log(&file.log);
     checks.times(&file);
     checks.defaults(&file);
@@ -142,6 +143,22 @@ impl Checks<'_> {
             self.fault("store", format!("{error}"), "store = \"sqlite:/var/lib/steadfast/sessions.db\"");
         }
         read.ok()
+    }
+
+    /// A bound that the store does not apply protects nobody.
+    fn bytes(&mut self, file: &File, store: Option<&StoreUrl>) {
+        let plain = super::file::Limits::default();
+        let in_memory = matches!(store, Some(StoreUrl::Memory));
+        let in_a_file = matches!(store, None | Some(StoreUrl::Sqlite(_)));
+        if file.limits.store_bytes != plain.store_bytes && !in_memory && !in_a_file {
+            let remedy = "a bound of the database's own, as `maxmemory` of Redis; see docs/stores.md";
+            self.fault("limits.store_bytes", "a database does not count what sessions hold", remedy);
+        }
+        if file.limits.principal_bytes != plain.principal_bytes && !in_memory {
+            let what = "this store does not count what the sessions of a principal hold";
+            let remedy = "`session_bytes` and `sessions_per_principal`, or store = \"memory:\"";
+            self.fault("limits.principal_bytes", what, remedy);
+        }
     }
 
     fn tls(&mut self, tls: &Tls) -> Option<TlsPlan> {

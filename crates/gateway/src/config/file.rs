@@ -129,6 +129,12 @@ settings! {
         sessions: u64,
         /// Sessions of one principal at one endpoint. One more is refused with 429.
         sessions_per_principal: u64,
+        /// Bytes held by all sessions before new sessions, calls and notifications are refused with 503. For the stores `memory:`
+        /// and `sqlite:`; what a database may hold is its own setting.
+        store_bytes: Size,
+        /// Bytes held by the sessions of one principal at one endpoint before its new sessions, calls and notifications are
+        /// refused with 429. For the store `memory:`.
+        principal_bytes: Size,
         /// Calls in flight in one session. One more is refused with 429.
         calls: usize,
         /// Requests to the client in flight in one session. More wait for their turn.

@@ -54,6 +54,28 @@ fn check(text: &str, expect: &[&str]) {
     assert_eq!(found, expect, "{text}");
 }
 
+/// A bound that nobody keeps would be worse than none.
+#[test]
+fn bounds_that_the_store_does_not_apply_are_found() {
+    let limits = "limits = { store_bytes = \"2GiB\", principal_bytes = \"1MiB\" }\n";
+    let with = |store: &str| format!("{store}{limits}{UPSTREAM}");
+    let principals =
+        "limits.principal_bytes: this store does not count what the sessions of a principal hold";
+    check(&with("store = \"memory:\"\n"), &[]);
+    check(&with("store = \"sqlite:a.db\"\n"), &[&format!("f.toml:2:52: {principals}")]);
+    check(&with(""), &[&format!("f.toml:1:52: {principals}")]);
+    for store in ["redis://a", "postgres://a/b"] {
+        check(
+            &with(&format!("store = \"{store}\"\n")),
+            &[
+                "f.toml:2:26: limits.store_bytes: a database does not count what sessions hold",
+                &format!("f.toml:2:52: {principals}"),
+            ],
+        );
+        check(&format!("store = \"{store}\"\n{UPSTREAM}"), &[]);
+    }
+}
+
 #[test]
 fn mistakes_are_found_where_they_are() {
     check(UPSTREAM, &[]);

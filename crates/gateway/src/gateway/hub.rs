@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use steadfast_engine::{Facts, Rules, SessionId, StreamNo, Time};
 use steadfast_session::command::Heir;
-use steadfast_session::{Command, Holdings, Lifecycle, NodeId, Outcome, Read};
+use steadfast_session::{Command, Holdings, Lifecycle, Limit, NodeId, Outcome, Principal, Read};
 use steadfast_store::{Opened, Reply, Signal, Store, Subscriber, Usage};
 use tokio::time::Instant;
 
@@ -165,6 +165,10 @@ impl Store for View {
 
     fn open(&self, facts: Facts) -> Reply<Opened> {
         self.measured("open", |store| store.open(facts), |_, _| {})
+    }
+
+    fn no_room_for(&self, principal: &Principal) -> Reply<Option<Limit>> {
+        self.measured("room", |store| store.no_room_for(principal), |_, _| {})
     }
 
     fn apply(&self, session: SessionId, command: Command, now: Time) -> Reply<Outcome> {

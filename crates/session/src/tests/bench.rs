@@ -12,8 +12,8 @@ use crate::command::{
     NodeFailed, OpenAsk, Position, PutState, StatePut, Sweep, Swept, Target, Touch, Withdraw, Withdrawn,
 };
 use crate::{
-    AskNo, CallNo, Changes, Class, CloseReason, ConnNo, Facts, Lifecycle, NodeId, Principal, Read, Request,
-    Rules, Session, SessionId, Slice, Step, StreamNo, Time,
+    AskNo, CallNo, Changes, Class, CloseReason, ConnNo, Crowd, Facts, Lifecycle, NodeId, Principal, Read,
+    Request, Rules, Session, SessionId, Slice, Step, StreamNo, Time,
 };
 
 pub(super) const NODE: NodeId = NodeId(7);
@@ -35,6 +35,8 @@ pub(super) struct Bench {
     pub(super) answer_only: bool,
     /// Passed on with the next begin.
     pub(super) delivered: Vec<StreamNo>,
+    /// Bytes that other sessions hold, of the same principal and of others.
+    pub(super) beside: (u64, u64),
     attempts: u64,
 }
 
@@ -98,13 +100,18 @@ impl Bench {
             duplicates: Duplicates::Reject,
             answer_only: false,
             delivered: vec![],
+            beside: (0, 0),
             attempts: 0,
         }
     }
 
     pub(super) fn run<S: Step>(&mut self, step: S) -> S::Outcome {
         self.changes.clear();
-        let outcome = self.session.apply(step.into_command(), self.now, &self.rules, &mut self.changes);
+        let (own, others) = self.beside;
+        let crowd = Crowd { store_bytes: Some(own + others), principal_bytes: Some(own) }
+            .and(self.session.held_bytes());
+        let (command, now) = (step.into_command(), self.now);
+        let outcome = self.session.apply_among(command, now, &self.rules, crowd, &mut self.changes);
         self.lifecycle.extend(&self.changes.lifecycle);
         S::outcome(outcome).unwrap()
     }

@@ -69,7 +69,7 @@ fn a_stream_without_room_refuses_a_notice() {
     let wide = "x".repeat(2);
     assert_eq!(
         bench.unchanged(|bench| bench.append(Target::Standalone, Class::Notice, &wide)),
-        AppendOutcome::Full,
+        AppendOutcome::Full(Limit::StreamBytes),
         "nothing is dropped for a message that is refused anyway"
     );
     assert!(bench.changes.dropped.is_empty());
@@ -77,7 +77,7 @@ fn a_stream_without_room_refuses_a_notice() {
     bench.check_log(crate::StreamNo(0), "1:a 3:c missing=1");
     assert_eq!(
         bench.unchanged(|bench| bench.append(Target::Standalone, Class::Notice, "d")),
-        AppendOutcome::Full
+        AppendOutcome::Full(Limit::StreamBytes)
     );
 }
 

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::bench::{Bench, NODE, OVERHEAD};
 use crate::command::{AppendOutcome, Target};
-use crate::{Class, Read, Stream, StreamNo};
+use crate::{Class, Limit, Read, Stream, StreamNo};
 
 const FIRST: StreamNo = StreamNo::FIRST_STANDALONE;
 
@@ -61,7 +61,7 @@ fn what_was_written_out_on_a_standalone_stream_makes_room_for_notices() {
     bench.detach(stream, connection, 2);
     bench.say(Target::Standalone, "D");
     bench.say(Target::Standalone, "E");
-    assert_eq!(bench.append(Target::Standalone, Class::Notice, "F"), AppendOutcome::Full);
+    assert_eq!(bench.append(Target::Standalone, Class::Notice, "F"), AppendOutcome::Full(Limit::StreamBytes));
     bench.check_log(stream, "3:C 4:D 5:E missing=2");
 }
 
@@ -71,7 +71,10 @@ fn what_was_written_out_on_the_stream_of_a_call_stays() {
     let post = bench.post("1");
     bench.say(Target::Call(post.call), "A");
     bench.detach(post.stream, post.connection, 1);
-    assert_eq!(bench.append(Target::Call(post.call), Class::Notice, "B"), AppendOutcome::Full);
+    assert_eq!(
+        bench.append(Target::Call(post.call), Class::Notice, "B"),
+        AppendOutcome::Full(Limit::StreamBytes)
+    );
     bench.finish(post.call, "!");
     bench.check_log(post.stream, "1:A 2:! end");
 }
@@ -92,7 +95,10 @@ fn one_full_stream_stalls_no_other() {
     let mut bench = Bench::with(|rules| rules.limits.stream_bytes = OVERHEAD + 1);
     let (a, b) = (bench.post("1"), bench.post("2"));
     bench.say(Target::Call(a.call), "A");
-    assert_eq!(bench.append(Target::Call(a.call), Class::Notice, "A"), AppendOutcome::Full);
+    assert_eq!(
+        bench.append(Target::Call(a.call), Class::Notice, "A"),
+        AppendOutcome::Full(Limit::StreamBytes)
+    );
     bench.say(Target::Call(b.call), "B");
 }
 

@@ -6,6 +6,7 @@ mod asks;
 mod calls;
 mod closing;
 mod connections;
+mod crowd;
 mod duplicates;
 mod expiry;
 mod handover;

@@ -43,7 +43,7 @@ fn notices_to_a_reader_that_does_not_keep_up_are_refused() {
     }
     let refuse = |bench: &mut Bench| {
         let refused = bench.unchanged(|bench| bench.append(Target::Standalone, Class::Notice, "D"));
-        assert_eq!(refused, AppendOutcome::Full);
+        assert_eq!(refused, AppendOutcome::Full(Limit::StreamBytes));
         assert!(bench.changes.dropped.is_empty());
     };
     refuse(&mut bench);
@@ -125,11 +125,11 @@ fn a_calls_stream_keeps_its_notices_even_if_read_and_its_asks_while_open() {
     let ask = bench.asked(target);
     bench.check_log(post.stream, "2:A 3:ask-0 missing=1");
     bench.deliver(post.stream, post.connection, 3);
-    assert_eq!(bench.append(target, Class::Notice, "B"), AppendOutcome::Full);
+    assert_eq!(bench.append(target, Class::Notice, "B"), AppendOutcome::Full(Limit::StreamBytes));
     bench.answer(ask);
     bench.say(target, "B");
     bench.say(target, "C");
-    assert_eq!(bench.append(target, Class::Notice, "D"), AppendOutcome::Full);
+    assert_eq!(bench.append(target, Class::Notice, "D"), AppendOutcome::Full(Limit::StreamBytes));
     bench.finish(post.call, "!");
     bench.check_log(post.stream, "2:A 4:B 5:C 6:! missing=2 end");
 }
@@ -161,7 +161,7 @@ fn a_full_session_refuses_notices_and_drops_chatter_but_takes_the_rest() {
     bench.say(Target::Call(b.call), "B");
     for target in [Target::Call(a.call), Target::Call(b.call)] {
         let refused = bench.unchanged(|bench| bench.append(target, Class::Notice, "C"));
-        assert_eq!(refused, AppendOutcome::Full);
+        assert_eq!(refused, AppendOutcome::Full(Limit::StreamBytes));
     }
     let dropped = bench.append(Target::Call(b.call), Class::Chatter, "d");
     assert_eq!(dropped, AppendOutcome::Appended { stream: b.stream, seq: 2 });
@@ -189,7 +189,7 @@ fn nothing_is_dropped_in_a_stream_for_a_message_that_the_session_has_no_room_for
     bench.finish(b.call, "twice as long as one, and some more......................................");
     assert!(bench.session.bytes() > 3 * ONE);
     let refused = bench.unchanged(|bench| bench.append(target, Class::Notice, "C"));
-    assert_eq!((refused, &bench.changes.dropped[..]), (AppendOutcome::Full, &[][..]));
+    assert_eq!((refused, &bench.changes.dropped[..]), (AppendOutcome::Full(Limit::StreamBytes), &[][..]));
     bench.append(target, Class::Chatter, "d");
     assert_eq!(bench.changes.dropped, []);
     bench.check_log(a.stream, "1:a 2:b missing=1");
@@ -217,7 +217,7 @@ fn a_message_fits_to_the_byte() {
         bench.rules.limits.stream_bytes = ask + ONE - stream;
         bench.rules.limits.session_bytes = ask + ONE - session;
         let outcome = bench.append(Target::Standalone, Class::Notice, "A");
-        assert_eq!(outcome != AppendOutcome::Full, taken, "{stream} {session}");
+        assert_eq!(outcome != AppendOutcome::Full(Limit::StreamBytes), taken, "{stream} {session}");
     }
 }
 
@@ -239,7 +239,7 @@ fn what_was_read_to_its_end_does_not_keep_a_notice_out() {
     assert!(bench.session.streams().contains_key(&spent[1].stream), "and no more than is needed");
     bench.say(target, "C");
     let refused = bench.unchanged(|bench| bench.append(target, Class::Notice, "D"));
-    assert_eq!(refused, AppendOutcome::Full, "an answer that nobody has read stays");
+    assert_eq!(refused, AppendOutcome::Full(Limit::StreamBytes), "an answer that nobody has read stays");
     bench.check_log(spent[2].stream, "1:! end");
 }
 
@@ -253,7 +253,7 @@ fn nothing_that_was_read_goes_for_a_notice_that_is_refused() {
     bench.finish(b.call, "!");
     let long = "x".repeat(2 * usize::try_from(ONE).unwrap());
     let refused = bench.unchanged(|bench| bench.append(Target::Call(c.call), Class::Notice, &long));
-    assert_eq!(refused, AppendOutcome::Full);
+    assert_eq!(refused, AppendOutcome::Full(Limit::StreamBytes));
     bench.check_log(a.stream, "1:! end");
 }
 
@@ -264,7 +264,7 @@ fn asks_that_are_over_make_room_in_a_full_session() {
     let target = Target::Call(post.call);
     let (a, _) = (bench.asked(target), bench.asked(target));
     let refused = bench.unchanged(|bench| bench.append(target, Class::Notice, "A"));
-    assert_eq!(refused, AppendOutcome::Full);
+    assert_eq!(refused, AppendOutcome::Full(Limit::StreamBytes));
     bench.answer(a);
     bench.say(target, "A");
     bench.check_log(post.stream, "2:ask-1 3:A missing=1");

@@ -202,6 +202,83 @@ async fn session_bytes(backing: Backing) {
     assert_eq!(next_stream(&session).await, 3);
 }
 
+/// The answer to a call of this session that nobody reads. Gives where to read on.
+async fn unread(host: &Host, session: &Session, text: &str) -> String {
+    let gate = json!({"name": session.id, "text": text});
+    let mut stream = session.tool("unread", "gate", gate).stream().await;
+    let start = stream.next().await.and_then(|frame| frame.id).expect("an event id");
+    stream.cut();
+    host.heard.once(session, steadfast::SessionEventKind::Detached).await;
+    host.gates.open(&session.id);
+    let stored = async {
+        while usage(host).await.bytes < text.len() as u64 {
+            tokio::task::yield_now().await;
+        }
+    };
+    within("the answer that nobody reads", stored).await;
+    start
+}
+
+/// What was accepted goes on: a call is answered, the client's answer to a request is taken, what waits can be read.
+async fn everything_else_works(host: &Host, session: &Session, mut asks: Stream) {
+    let mut gated = asks.message().await;
+    assert_eq!(gated["method"], "roots/list");
+    assert_eq!(session.answer(&gated["id"].take(), json!({"roots": []})).await.status, 202);
+    assert!(asks.message().await["result"].is_object());
+    assert_eq!(session.cancel("busy").await.status, 202);
+    assert_eq!(session.delete().send().await.status, 204);
+    assert!(usage(host).await.sessions > 0, "the others are as they were");
+}
+
+async fn store_bytes(backing: Backing) {
+    let host = limited(backing, Limits { store_bytes: 4_000, ..Limits::default() }).await;
+    let (first, second) = (Session::open(&host).await, Session::open(&host).await);
+    let asks = second.tool("ask", "ask", json!({"method": "roots/list"})).stream().await;
+    let _busy = busy(&second, "busy").await;
+    let text = "x".repeat(5_000);
+    let start = unread(&host, &first, &text).await;
+    let initialize = || Http::to(&host).post(&session::initialize(session::REVISION));
+    if matches!(backing, Backing::Redis | Backing::Postgres) {
+        // These have bounds of their own.
+        assert_eq!(initialize().send().await.status, 200);
+        assert_eq!(next_stream(&second).await, 3);
+        return;
+    }
+    let refused = initialize().send().await;
+    assert_refused(&refused, 503, -32603, "store_bytes");
+    assert!(refused.text().contains("Try again later."), "{}", refused.text());
+    assert_refused(&second.tool(2, "echo", json!({})).send().await, 503, -32603, "store_bytes");
+    let note = second.notify("notifications/roots/list_changed", json!({})).await;
+    assert_refused(&note, 503, -32603, "store_bytes");
+    everything_else_works(&host, &second, asks).await;
+    // Once the answer has been read it gives way: when the server has noticed, which may be later than its client.
+    assert_eq!(session::said(&first.resume(&start).send().await.answer()), text);
+    let taken = async {
+        while first.tool("early", "echo", json!({"text": "x"})).send().await.status == 503 {
+            tokio::task::yield_now().await;
+        }
+    };
+    within("room for another call", taken).await;
+    assert_eq!(initialize().send().await.status, 200);
+}
+
+async fn principal_bytes(backing: Backing) {
+    if backing != Backing::Memory {
+        return;
+    }
+    let limits = Limits { principal_bytes: 4_000, ..Limits::default() };
+    let host =
+        host(backing, move |builder| builder.limits(limits.clone()).principal(super::world::principal)).await;
+    let own = Session::open(&host).await;
+    unread(&host, &own, &"x".repeat(5_000)).await;
+    assert_refused(&own.tool(2, "echo", json!({})).send().await, 429, -32600, "principal_bytes");
+    let note = own.notify("notifications/roots/list_changed", json!({})).await;
+    assert_refused(&note, 429, -32600, "principal_bytes");
+    let again = Http::to(&host).post(&session::initialize(session::REVISION)).send().await;
+    assert_refused(&again, 429, -32600, "principal_bytes");
+    assert_eq!(open_as(&host, "carol").await.status, 200);
+}
+
 async fn state(backing: Backing) {
     for limits in
         [Limits { state_entries: 0, ..Limits::default() }, Limits { state_bytes: 5, ..Limits::default() }]
@@ -281,6 +358,8 @@ on_every_store!(
     delivered_streams,
     stream_bytes,
     session_bytes,
+    store_bytes,
+    principal_bytes,
     state,
     heads_and_bodies,
     connections,

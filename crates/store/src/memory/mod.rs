@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use steadfast_session::command::{FailNode, Heir, NodeFailed, Sweep, Swept};
 use steadfast_session::{
-    Changes, Command, Facts, Holdings, Lifecycle, NodeId, Outcome, Read, Rules, Session, SessionId, StreamNo,
-    Time,
+    Changes, Command, Facts, Holdings, Lifecycle, Limit, NodeId, Outcome, Principal, Read, Rules, Session,
+    SessionId, StreamNo, Time,
 };
 
 use crate::error::StoreError;
@@ -32,7 +32,7 @@ pub struct MemoryStore {
 struct Shared {
     rules: Rules,
     shards: Sharded<Shard>,
-    tally: Mutex<Tally>,
+    tally: Tally,
     /// Nodes that have joined, and whether they are alive: one that has left may have left something.
     nodes: Mutex<BTreeMap<NodeId, bool>>,
     outlets: Mutex<Vec<Weak<Outlet>>>,
@@ -53,6 +53,8 @@ struct Shard {
 struct Slot {
     session: Session,
     due: Option<Time>,
+    /// What all sessions of its principal hold.
+    own: Arc<tally::Bytes>,
 }
 
 impl MemoryStore {
@@ -61,7 +63,7 @@ impl MemoryStore {
         let shared = Shared {
             rules,
             shards: Sharded::default(),
-            tally: Mutex::default(),
+            tally: Tally::default(),
             nodes: Mutex::default(),
             outlets: Mutex::new(vec![Arc::downgrade(&outlet)]),
             is_shared: AtomicBool::new(false),
@@ -90,25 +92,22 @@ impl MemoryStore {
         }
     }
 
-    fn tally(&self) -> MutexGuard<'_, Tally> {
-        lock(&self.shared.tally)
-    }
-
     fn open_now(&self, facts: Facts) -> Opened {
-        let limits = &self.shared.rules.limits;
         let facts = Arc::new(facts);
+        let session = Session::open(Arc::clone(&facts));
         let mut shard = self.shared.shards.of(&facts.id);
         if shard.sessions.contains_key(&facts.id) {
             return Opened::Taken;
         }
-        if let Err(limit) = self.tally().admit(&facts.principal, limits) {
-            return Opened::OverLimit(limit);
-        }
-        let session = Session::open(Arc::clone(&facts));
+        let limits = &self.shared.rules.limits;
+        let own = match self.shared.tally.admit(&facts.principal, session.held_bytes(), limits) {
+            Ok(own) => own,
+            Err(limit) => return Opened::OverLimit(limit),
+        };
         let due = session.next_check(&self.shared.rules);
         let Shard { sessions, agenda, changes } = &mut *shard;
         agenda.extend(due.map(|due| (due, facts.id)));
-        sessions.insert(facts.id, Slot { session, due });
+        sessions.insert(facts.id, Slot { session, due, own });
         changes.clear();
         changes.lifecycle.push(Lifecycle::Opened);
         self.publish(&facts, changes);
@@ -150,9 +149,12 @@ impl MemoryStore {
         let Shard { sessions, agenda, changes } = shard;
         let Some(slot) = sessions.get_mut(&id) else { return no_session(&command) };
         changes.clear();
-        let outcome = slot.session.apply(command, now, &self.shared.rules, changes);
+        let Shared { rules, tally, .. } = &*self.shared;
+        let held = slot.session.held_bytes();
+        let outcome = slot.session.apply_among(command, now, rules, tally.crowd(&slot.own), changes);
+        tally.change(&slot.own, held, slot.session.held_bytes());
         if changes.lifecycle.iter().any(|event| matches!(event, Lifecycle::Closed(_))) {
-            self.tally().release(&slot.session.facts().principal);
+            tally.release(&slot.session.facts().principal);
         }
         self.publish(slot.session.facts(), changes);
         // Earlier than agreed: look earlier. Later than agreed: the sweep will see, so that a busy session does
@@ -175,7 +177,9 @@ impl MemoryStore {
                 Outcome::Sweep(Swept::Next(next)) => reschedule(agenda, slot, id, next),
                 _ => {
                     reschedule(agenda, slot, id, None);
-                    sessions.remove(&id);
+                    if let Some(Slot { session, own, .. }) = sessions.remove(&id) {
+                        self.shared.tally.forget(&session.facts().principal, own, session.held_bytes());
+                    }
                 }
             }
         }
@@ -212,6 +216,11 @@ impl Store for MemoryStore {
 
     fn open(&self, facts: Facts) -> Reply<Opened> {
         Reply::ready(Ok(self.open_now(facts)))
+    }
+
+    fn no_room_for(&self, principal: &Principal) -> Reply<Option<Limit>> {
+        let Shared { rules, tally, .. } = &*self.shared;
+        Reply::ready(Ok(tally.no_room_for(principal, 0, &rules.limits)))
     }
 
     fn apply(&self, session: SessionId, command: Command, now: Time) -> Reply<Outcome> {
@@ -279,12 +288,7 @@ impl Store for MemoryStore {
     }
 
     fn usage(&self) -> Reply<Usage> {
-        let bytes = self
-            .shared
-            .shards
-            .each()
-            .map(|shard| shard.sessions.values().map(|slot| slot.session.bytes()).sum::<u64>())
-            .sum();
-        Reply::ready(Ok::<_, StoreError>(Usage { sessions: self.tally().sessions(), bytes }))
+        let tally = &self.shared.tally;
+        Reply::ready(Ok::<_, StoreError>(Usage { sessions: tally.sessions(), bytes: tally.bytes() }))
     }
 }

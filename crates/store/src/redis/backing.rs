@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use redis::Value;
-use steadfast_session::{Limit, NodeId, SessionId, Time};
+use steadfast_session::{Limit, NodeId, Principal, SessionId, Time};
 use tokio::task::JoinSet;
 
 use super::cluster::Sent;
@@ -12,8 +12,8 @@ use super::keys::{Keys, event_name, event_of, listed_of, member, node_name, node
 use super::link::{Link, Source};
 use crate::error::StoreError;
 use crate::remote::backing::{
-    Admission, Admit, Answer, Backing, Committed, Count, EventKey, Listed, Loaded, Payloads, Presence,
-    Snapshot, Stamp, Told, Write,
+    Admission, Admit, Answer, Backing, Committed, Count, EventKey, Listed, Loaded, OpenSessions, Payloads,
+    Presence, Snapshot, Stamp, Told, Write,
 };
 
 /// Sessions from which the bytes of all are estimated.
@@ -93,6 +93,7 @@ impl Backing for Redis {
             for count in [next.put.len(), next.drop.len(), next.append.len(), next.forget.len()] {
                 arguments.push(count.to_string());
             }
+            arguments.push(u8::from(next.is_relief()).to_string());
             for (name, row) in &next.put {
                 arguments.push(name.clone());
                 arguments.push(row.clone());
@@ -104,7 +105,7 @@ impl Backing for Redis {
             }
             next.forget.iter().for_each(|key| arguments.push(event_name(key)));
         } else {
-            for text in ["", &self.keep, "0", "0", "0", "0"] {
+            for text in ["", &self.keep, "0", "0", "0", "0", "0"] {
                 arguments.push(text.to_owned());
             }
         }
@@ -149,6 +150,25 @@ impl Backing for Redis {
             Value::Int(4) => Ok(Admission::OverLimit(Limit::SessionsPerPrincipal)),
             other => Err(unreadable(&other)),
         }
+    }
+
+    async fn open_sessions(&self, principal: &Principal) -> Answer<OpenSessions> {
+        let (mut listed, mut closed, mut own) =
+            (redis::cmd("ZCARD"), redis::cmd("SCARD"), redis::cmd("HGET"));
+        listed.arg(&self.keys.agenda);
+        closed.arg(&self.keys.closed);
+        own.arg(&self.keys.by_principal).arg(principal.as_str());
+        let asked = [&listed, &closed, &own].map(|command| self.link.query(command));
+        let [listed, closed, own] = asked;
+        let (listed, closed, own) = tokio::try_join!(listed, closed, own)?;
+        let own = match own {
+            Value::Nil => 0,
+            Value::BulkString(digits) => {
+                std::str::from_utf8(&digits).ok().and_then(|text| text.parse().ok()).unwrap_or(0)
+            }
+            other => return Err(unreadable(&other)),
+        };
+        Ok(OpenSessions { all: number(listed)?.saturating_sub(number(closed)?), own: Some(own) })
     }
 
     async fn release(&self, listed: &Listed) -> Answer<()> {

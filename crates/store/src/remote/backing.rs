@@ -87,9 +87,25 @@ pub(crate) struct Next {
     pub(crate) drop: Vec<Bytes>,
     pub(crate) append: Vec<(EventKey, Bytes)>,
     pub(crate) forget: Vec<EventKey>,
+    /// The session closes.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(dead_code, reason = "the disk of another database has no such rule")
+    )]
+    pub(crate) closes: bool,
 }
 
 impl Next {
+    /// Whether it ends something: a call, an ask, a stream, the session. A database without room has to take it, because it
+    /// makes room, or leads to that, and somebody waits for it.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(dead_code, reason = "the disk of another database has no such rule")
+    )]
+    pub(crate) fn is_relief(&self) -> bool {
+        self.closes || !self.drop.is_empty() || !self.forget.is_empty()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.put.is_empty() && self.drop.is_empty() && self.append.is_empty() && self.forget.is_empty()
     }
@@ -180,6 +196,14 @@ impl Told {
     }
 }
 
+/// Sessions that count against the limits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpenSessions {
+    pub(crate) all: u64,
+    /// Those of one principal, where one question tells both.
+    pub(crate) own: Option<u64>,
+}
+
 #[derive(Debug)]
 pub(crate) struct Count {
     /// Sessions that count against the limits.
@@ -201,6 +225,8 @@ pub(crate) trait Backing: 'static {
 
     /// Counts a session and puts it on the agenda, before it is made.
     async fn admit(&self, admit: &Admit<'_>) -> Answer<Admission>;
+    /// How many are counted now, without counting one more.
+    async fn open_sessions(&self, principal: &Principal) -> Answer<OpenSessions>;
     /// A session has closed and counts no more.
     async fn release(&self, listed: &Listed) -> Answer<()>;
     /// A session is gone: it stands nowhere any more, nor among what these nodes may hold.

@@ -110,7 +110,7 @@ pub(crate) fn facts(facts: &Facts) -> Bytes {
 pub(crate) fn meta(session: &Session, standing: &Standing) -> Bytes {
     let meta = session.meta();
     let row = Row::new()
-        .number(session.bytes())
+        .number(session.held_bytes())
         .number(meta.last_active.0)
         .optional(meta.detached_at, |row, at| row.number(at.0))
         .optional(meta.closed, |row, (reason, at)| row.bytes(reason.as_str().as_bytes()).number(at.0))
@@ -333,7 +333,7 @@ impl Cells {
     }
 }
 
-/// The bytes that a session's streams hold, from its row.
+/// The bytes that a session holds, from its row.
 pub(crate) fn bytes_of(meta: Bytes) -> Result<u64, StoreError> {
     Cells::open(meta)?.number()
 }

@@ -135,7 +135,7 @@ impl<B: Backing> Worker<B> {
     }
 
     fn apply(&self, slot: &mut Slot, orders: &[Order], gone: &[NodeId]) -> Applied {
-        let before = (slot.session.bytes(), slot.standing.clone());
+        let before = (slot.session.held_bytes(), slot.standing.clone());
         let (mut outcomes, mut changes, mut newcomers) = (Vec::new(), Vec::new(), Vec::new());
         let mut earlier = false;
         for order in orders {

@@ -4,12 +4,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use steadfast_session::command::{FailNode, Heir, Sweep, Swept};
-use steadfast_session::{NodeId, Outcome, SessionId, Step, Time};
+use steadfast_session::{Limit, NodeId, Outcome, Principal, SessionId, Step, Time};
 use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinSet, spawn_local};
 use tokio::time::MissedTickBehavior;
 
-use super::backing::{Answer, Backing, Listed, Told};
+use super::backing::{Answer, Backing, Listed, OpenSessions, Told};
 use super::codec;
 use super::job::{Job, Order, Work};
 use super::slot::leaves_something;
@@ -71,6 +71,7 @@ impl<B: Backing> Worker<B> {
             }
             Job::Bury { now, to } => drop(to.send(self.bury(now).await)),
             Job::Leave { node, now, to } => drop(to.send(self.leave(node, now).await)),
+            Job::Room { principal, to } => drop(to.send(self.no_room_for(&principal).await)),
             Job::Answers { to } => drop(to.send(self.patiently(|| self.backing.ping()).await)),
             Job::Usage { to } => drop(to.send(self.usage().await)),
         }
@@ -268,6 +269,16 @@ impl<B: Backing> Worker<B> {
             }
         }
         stride
+    }
+
+    async fn no_room_for(&self, principal: &Principal) -> Answer<Option<Limit>> {
+        let OpenSessions { all, own } = self.patiently(|| self.backing.open_sessions(principal)).await?;
+        let limits = &self.rules.limits;
+        Ok(if all >= limits.sessions {
+            Some(Limit::Sessions)
+        } else {
+            own.filter(|own| *own >= limits.sessions_per_principal).map(|_| Limit::SessionsPerPrincipal)
+        })
     }
 
     /// Exact for few sessions; the bytes of many are estimated from some of them.

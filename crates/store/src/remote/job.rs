@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use steadfast_session::{Command, Facts, Holdings, NodeId, Outcome, Read, SessionId, StreamNo, Time};
+use steadfast_session::{
+    Command, Facts, Holdings, Limit, NodeId, Outcome, Principal, Read, SessionId, StreamNo, Time,
+};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::backing::{Answer, Listed};
@@ -42,6 +44,10 @@ pub(crate) enum Job {
         node: NodeId,
         now: Time,
         to: To<()>,
+    },
+    Room {
+        principal: Principal,
+        to: To<Option<Limit>>,
     },
     Answers {
         to: To<()>,

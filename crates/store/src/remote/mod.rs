@@ -25,7 +25,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use steadfast_session::{Command, Facts, Holdings, NodeId, Outcome, Read, Rules, SessionId, StreamNo, Time};
+use steadfast_session::{
+    Command, Facts, Holdings, Limit, NodeId, Outcome, Principal, Read, Rules, SessionId, StreamNo, Time,
+};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::LocalSet;
 
@@ -169,13 +171,15 @@ macro_rules! remote_store {
             use std::time::Duration;
 
             use steadfast_session::{
-                Command, Facts, Holdings, NodeId, Outcome, Read, Rules, SessionId, StreamNo, Time,
+                Command, Facts, Holdings, Limit, NodeId, Outcome, Principal, Read, Rules, SessionId, StreamNo,
+                Time,
             };
             use $crate::{Opened, Reply, Subscriber, Usage};
 
             $crate::remote::remote_store! { $store:
                 rules() -> &Rules;
                 open(facts: Facts) -> Reply<Opened>;
+                no_room_for(principal: &Principal) -> Reply<Option<Limit>>;
                 apply(session: SessionId, command: Command, now: Time) -> Reply<Outcome>;
                 read(session: SessionId, stream: StreamNo, after: u64, budget: u64) -> Reply<Read>;
                 facts(session: SessionId) -> Reply<Option<Arc<Facts>>>;
@@ -214,6 +218,11 @@ impl Store for Remote {
 
     fn open(&self, facts: Facts) -> Reply<Opened> {
         self.about(facts.id, |to| Work::Open { facts, to })
+    }
+
+    fn no_room_for(&self, principal: &Principal) -> Reply<Option<Limit>> {
+        let principal = principal.clone();
+        self.submit(|to| Job::Room { principal, to })
     }
 
     fn apply(&self, session: SessionId, command: Command, now: Time) -> Reply<Outcome> {

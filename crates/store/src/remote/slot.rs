@@ -7,7 +7,7 @@ use bytes::Bytes;
 use steadfast_session::changes::Appended;
 use steadfast_session::command::{AskOpened, Attached, Begun, NodeFailed, Passed};
 use steadfast_session::{
-    Changes, Class, Facts, NodeId, Outcome, Session, SessionId, Stream, StreamKind, StreamNo, Time,
+    Changes, Class, Facts, Lifecycle, NodeId, Outcome, Session, SessionId, Stream, StreamKind, StreamNo, Time,
 };
 
 use super::backing::{EventKey, Next, Snapshot, Stamp};
@@ -78,7 +78,9 @@ impl Slot {
 
     /// What the database must be told after these changes. `before` is what the session held and where it stood.
     pub(crate) fn collect(&mut self, changes: &[Changes], before: &(u64, Standing), attempt: u64) -> Next {
-        let mut next = Next::default();
+        let is_end = |event: &Lifecycle| matches!(event, Lifecycle::Closed(_));
+        let closes = changes.iter().flat_map(|one| &one.lifecycle).any(is_end);
+        let mut next = Next { closes, ..Next::default() };
         for Appended { stream, seq, class, payload } in changes.iter().flat_map(|one| &one.appended) {
             self.log(*stream, *seq, *class, payload, &mut next);
         }
@@ -96,7 +98,7 @@ impl Slot {
             (codec::state_name(key), self.session.state().get(key).map(|value| codec::value(value)))
         });
         if changes.iter().any(|one| one.meta)
-            || (self.session.bytes(), &self.standing) != (before.0, &before.1)
+            || (self.session.held_bytes(), &self.standing) != (before.0, &before.1)
         {
             next.put.push((Bytes::from_static(codec::META), codec::meta(&self.session, &self.standing)));
         }

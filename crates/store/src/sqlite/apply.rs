@@ -94,10 +94,12 @@ impl Writer<'_> {
         if self.slot(facts.id)?.is_some() {
             return Ok(Opened::Taken);
         }
-        if let Some(limit) = self.no_room_for(&facts)? {
+        let facts = Arc::new(facts);
+        let session = Session::open(Arc::clone(&facts));
+        let held = session.held_bytes();
+        if let Some(limit) = self.no_room_for(&facts, held)? {
             return Ok(Opened::OverLimit(limit));
         }
-        let facts = Arc::new(facts);
         let key = self.sql.add_session.insert(params![
             facts.id.as_bytes(),
             facts.principal.as_str(),
@@ -107,7 +109,8 @@ impl Writer<'_> {
         ])?;
         self.sql.admit.execute([facts.principal.as_str()])?;
         self.more_sessions += 1;
-        let mut slot = Slot::new(key, Session::open(Arc::clone(&facts)), None);
+        self.count_bytes(0, held);
+        let mut slot = Slot::new(key, session, None);
         let check_at = slot.session.next_check(&self.shared.rules);
         persist::schedule(&mut self.sql, &mut slot, check_at)?;
         slot.dirty.meta = true;
@@ -120,7 +123,7 @@ impl Writer<'_> {
         Ok(Opened::Opened(facts))
     }
 
-    fn no_room_for(&mut self, facts: &Facts) -> rusqlite::Result<Option<Limit>> {
+    fn no_room_for(&mut self, facts: &Facts, bytes: u64) -> rusqlite::Result<Option<Limit>> {
         let limits = &self.shared.rules.limits;
         let sessions: i64 = self.sql.sessions.query_row([], |row| row.get(0))?;
         if (sessions + self.more_sessions).cast_unsigned() >= limits.sessions {
@@ -128,8 +131,10 @@ impl Writer<'_> {
         }
         let own: Option<i64> =
             self.sql.sessions_of.query_row([facts.principal.as_str()], |row| row.get(0)).optional()?;
-        let full = own.unwrap_or(0).cast_unsigned() >= limits.sessions_per_principal;
-        Ok(full.then_some(Limit::SessionsPerPrincipal))
+        if own.unwrap_or(0).cast_unsigned() >= limits.sessions_per_principal {
+            return Ok(Some(Limit::SessionsPerPrincipal));
+        }
+        Ok(self.crowd()?.and(bytes).over(&self.shared.rules.limits))
     }
 
     fn slot(&mut self, id: SessionId) -> rusqlite::Result<Option<&mut Slot>> {
@@ -144,6 +149,7 @@ impl Writer<'_> {
         if self.slot(id)?.is_none() {
             return Ok(no_session(&command));
         }
+        let crowd = self.crowd()?;
         let mut changes = self.fresh_changes();
         let Some(slot) = self.cache.get(&id) else { return Ok(no_session(&command)) };
         if let Some(owner) = newly_mailed_to(&command, &slot.session)
@@ -153,12 +159,12 @@ impl Writer<'_> {
             self.recycle(changes);
             return Ok(not_there(&command));
         }
-        let bytes = slot.session.bytes();
+        let before = slot.session.held_bytes();
         let nodes = holders(&command);
-        let outcome = slot.session.apply(command, now, &self.shared.rules, &mut changes);
+        let outcome = slot.session.apply_among(command, now, &self.shared.rules, crowd, &mut changes);
+        let after = slot.session.held_bytes();
         persist::log(&mut self.sql, slot, &changes)?;
         slot.dirty.add(&changes);
-        self.more_bytes += int(slot.session.bytes()) - int(bytes);
         for node in nodes.into_iter().flatten() {
             if !slot.nodes.contains(&node) {
                 self.sql.add_presence.execute([slot.key, int(node.0)])?;
@@ -176,6 +182,7 @@ impl Writer<'_> {
             self.unwritten.push(id);
         }
         let facts = Arc::clone(slot.session.facts());
+        self.count_bytes(before, after);
         if changes.lifecycle.iter().any(|event| matches!(event, Lifecycle::Closed(_))) {
             self.sql.release.execute([facts.principal.as_str()])?;
             self.sql.forget_principal.execute([facts.principal.as_str()])?;
@@ -225,9 +232,10 @@ impl Writer<'_> {
         if let Outcome::Sweep(Swept::Next(next)) = outcome {
             return persist::schedule(&mut self.sql, slot, next);
         }
-        self.more_bytes -= int(slot.session.bytes());
+        let held = slot.session.held_bytes();
         persist::remove(&mut self.sql, slot)?;
         self.cache.remove(&id);
+        self.count_bytes(held, 0);
         Ok(())
     }
 

@@ -28,7 +28,9 @@ use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use steadfast_session::{Command, Facts, Holdings, NodeId, Outcome, Read, Rules, SessionId, StreamNo, Time};
+use steadfast_session::{
+    Command, Facts, Holdings, Limit, NodeId, Outcome, Principal, Read, Rules, SessionId, StreamNo, Time,
+};
 use tokio::sync::oneshot;
 
 use crate::error::StoreError;
@@ -181,6 +183,11 @@ impl Store for SqliteStore {
 
     fn open(&self, facts: Facts) -> Reply<Opened> {
         submit(&self.jobs, |to| Job::Open { facts, to })
+    }
+
+    fn no_room_for(&self, principal: &Principal) -> Reply<Option<Limit>> {
+        let (principal, rules) = (principal.clone(), Arc::clone(&self.shared.rules));
+        submit(&self.queries, |to| Query::Room { principal, rules, to })
     }
 
     fn apply(&self, session: SessionId, command: Command, now: Time) -> Reply<Outcome> {

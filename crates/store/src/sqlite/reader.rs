@@ -4,9 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rusqlite::{Connection, OptionalExtension};
+use rusqlite::{Connection, OptionalExtension, Row};
 use steadfast_session::{
-    AskNo, CallNo, ConnNo, Errand, Facts, Holdings, Meta, NodeId, Read, SessionId, Stream, StreamNo,
+    AskNo, CallNo, ConnNo, Crowd, Errand, Facts, Holdings, Limit, Meta, NodeId, Principal, Read, Rules,
+    SessionId, Stream, StreamNo,
 };
 use steadfast_wire::RequestId;
 use tokio::sync::oneshot::Sender;
@@ -28,6 +29,7 @@ pub(super) enum Query {
     Facts { session: SessionId, to: To<Option<Arc<Facts>>> },
     Held { session: SessionId, node: NodeId, to: To<Holdings> },
     IsAlive { node: NodeId, to: To<bool> },
+    Room { principal: Principal, rules: Arc<Rules>, to: To<Option<Limit>> },
     Answers { to: To<()> },
     Usage { to: To<Usage> },
 }
@@ -63,6 +65,9 @@ impl Reader<'_> {
             }
             Query::IsAlive { node, to } => {
                 drop(to.send(self.is_alive(node).map_err(|error| not_done(&error))));
+            }
+            Query::Room { principal, rules, to } => {
+                drop(to.send(self.no_room_for(&principal, &rules).map_err(|error| not_done(&error))));
             }
             // One row, which is there for as long as the file can be read.
             Query::Answers { to } => {
@@ -187,7 +192,25 @@ impl Reader<'_> {
         Ok(listed && !is_dead(self.database, node))
     }
 
-    fn usage(&mut self) -> rusqlite::Result<Usage> {
-        self.sql.usage.query_row([], |row| Ok(Usage { sessions: number(row, 0)?, bytes: number(row, 1)? }))
+    fn no_room_for(&mut self, principal: &Principal, rules: &Rules) -> rusqlite::Result<Option<Limit>> {
+        let Usage { sessions, bytes } = self.usage()?;
+        let own = self.sql.sessions_of.query_row([principal.as_str()], |row| number(row, 0)).optional()?;
+        let crowd = Crowd { store_bytes: Some(bytes), principal_bytes: None };
+        Ok(if sessions >= rules.limits.sessions {
+            Some(Limit::Sessions)
+        } else if own.unwrap_or_default() >= rules.limits.sessions_per_principal {
+            Some(Limit::SessionsPerPrincipal)
+        } else {
+            crowd.over(&rules.limits)
+        })
     }
+
+    fn usage(&mut self) -> rusqlite::Result<Usage> {
+        self.sql.usage.query_row([], |row| Ok(Usage { sessions: number(row, 0)?, bytes: held(row, 1)? }))
+    }
+}
+
+/// A file that an older release has written to may count less than there is, and come out below nothing.
+fn held(row: &Row<'_>, at: usize) -> rusqlite::Result<u64> {
+    Ok(u64::try_from(row.get::<_, i64>(at)?).unwrap_or_default())
 }

@@ -130,7 +130,7 @@ CREATE TABLE tally (
     sessions  INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Open sessions in all, and the bytes that all streams hold: one row.
+-- Open sessions in all, and the bytes that all sessions hold: one row.
 CREATE TABLE total (
     one      INTEGER PRIMARY KEY CHECK (one = 1),
     sessions INTEGER NOT NULL,

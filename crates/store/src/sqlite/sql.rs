@@ -69,7 +69,8 @@ statements! {
             WHERE check_at <= ?1 ORDER BY check_at LIMIT ?2";
 
         sessions = "SELECT sessions FROM total";
-        sessions_of = "SELECT sessions FROM tally WHERE principal = ?1";
+        bytes = "SELECT bytes FROM total";
+        sessions_of = SESSIONS_OF;
         admit = "INSERT INTO tally VALUES (?1, 1) ON CONFLICT DO UPDATE SET sessions = sessions + 1";
         release = "UPDATE tally SET sessions = sessions - 1 WHERE principal = ?1";
         forget_principal = "DELETE FROM tally WHERE principal = ?1 AND sessions <= 0";
@@ -93,6 +94,8 @@ const META: &str = "SELECT last_active, detached_at, closed_reason, closed_at,
     next_call, next_stream, next_ask, next_connection, next_version, taken, check_at
     FROM meta WHERE session = ?1";
 
+const SESSIONS_OF: &str = "SELECT sessions FROM tally WHERE principal = ?1";
+
 statements! {
     /// What a reader needs.
     ReaderSql {
@@ -113,5 +116,6 @@ statements! {
             WHERE session = ?1 AND node = ?2 AND finished_at IS NULL ORDER BY no";
         node = "SELECT 1 FROM node WHERE id = ?1";
         usage = "SELECT sessions, bytes FROM total";
+        sessions_of = SESSIONS_OF;
     }
 }

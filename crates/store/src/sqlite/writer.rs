@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rusqlite::Connection;
-use steadfast_session::{CallNo, Changes, NodeId, Rules, SessionId};
+use steadfast_session::{CallNo, Changes, Crowd, NodeId, Rules, SessionId};
 
 use super::cache::Cache;
 use super::failure::not_done;
@@ -16,6 +16,7 @@ use super::locks::Locks;
 use super::persist;
 use super::queue::Queue;
 use super::sql::WriterSql;
+use super::value::int;
 use crate::error::StoreError;
 use crate::signal::{News, Outlet};
 
@@ -47,7 +48,9 @@ pub(super) struct Writer<'c> {
     pub(super) unwritten: Vec<SessionId>,
     /// How the totals differ from the file.
     pub(super) more_sessions: i64,
-    pub(super) more_bytes: i64,
+    more_bytes: i64,
+    /// What all sessions hold, once it was asked for and while nobody else writes.
+    held: Option<i64>,
     pub(super) deferred: Vec<Deferred>,
     /// Emptied lists, for reuse. Boxed, because they come and go as such.
     #[expect(clippy::vec_box)]
@@ -86,6 +89,7 @@ impl<'c> Writer<'c> {
             unwritten: Vec::new(),
             more_sessions: 0,
             more_bytes: 0,
+            held: None,
             deferred: Vec::new(),
             spare: Vec::new(),
             data_version: 0,
@@ -127,6 +131,7 @@ impl<'c> Writer<'c> {
         let data_version = self.sql.data_version.query_row([], |row| row.get(0))?;
         if data_version != self.data_version {
             self.cache.clear();
+            self.held = None;
             self.data_version = data_version;
             self.changes_elsewhere += 1;
         }
@@ -147,6 +152,23 @@ impl<'c> Writer<'c> {
         }
         self.cache.trim();
         Ok(())
+    }
+
+    /// A session holds so much in place of so much.
+    pub(super) fn count_bytes(&mut self, before: u64, after: u64) {
+        let more = int(after) - int(before);
+        self.more_bytes += more;
+        self.held = self.held.map(|held| held + more);
+    }
+
+    /// What all sessions hold. Those of a principal are not counted apart: that would be one more row to write with each command.
+    pub(super) fn crowd(&mut self) -> rusqlite::Result<Crowd> {
+        let held = match self.held {
+            Some(held) => held,
+            None => self.sql.bytes.query_row([], |row| row.get::<_, i64>(0))? + self.more_bytes,
+        };
+        self.held = Some(held);
+        Ok(Crowd { store_bytes: Some(u64::try_from(held).unwrap_or_default()), principal_bytes: None })
     }
 
     fn let_everybody_know(&mut self) {
@@ -191,6 +213,7 @@ impl<'c> Writer<'c> {
         self.cache.clear();
         self.unwritten.clear();
         (self.more_sessions, self.more_bytes) = (0, 0);
+        self.held = None;
         // SQLite may have rolled back by itself.
         if !self.connection.is_autocommit()
             && let Err(error) = self.sql.rollback.execute([])

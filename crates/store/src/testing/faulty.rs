@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use steadfast_session::{Command, Facts, Holdings, NodeId, Outcome, Read, Rules, SessionId, StreamNo, Time};
+use steadfast_session::{
+    Command, Facts, Holdings, Limit, NodeId, Outcome, Principal, Read, Rules, SessionId, StreamNo, Time,
+};
 use tokio::sync::Semaphore;
 
 use crate::error::StoreError;
@@ -67,6 +69,7 @@ impl Gate {
 #[derive(Clone, Copy, Debug)]
 pub enum Operation<'a> {
     Open(&'a Facts),
+    Room,
     Apply(SessionId, &'a Command),
     Read(SessionId, StreamNo),
     Facts(SessionId),
@@ -249,6 +252,11 @@ impl<S: Store + ?Sized> Store for FaultyStore<S> {
     fn open(&self, facts: Facts) -> Reply<Opened> {
         let named = facts.clone();
         self.call(Operation::Open(&named), move |store| store.open(facts))
+    }
+
+    fn no_room_for(&self, principal: &Principal) -> Reply<Option<Limit>> {
+        let principal = principal.clone();
+        self.call(Operation::Room, move |store| store.no_room_for(&principal))
     }
 
     fn apply(&self, session: SessionId, command: Command, now: Time) -> Reply<Outcome> {

@@ -33,6 +33,24 @@ pub trait Place: Sized + Send + Sync + 'static {
     /// concerns several sessions is done at any time between its sending and its answer.
     const ONE_QUEUE: bool = true;
 
+    /// Whether the store knows what all sessions hold, and what those of each principal do, and applies the bounds on it.
+    const BOUNDS_BYTES: bool;
+    const BOUNDS_BYTES_OF_PRINCIPALS: bool;
+
+    /// Whether [`Store::no_room_for`] knows how many sessions a principal has.
+    const FORESEES_PRINCIPALS: bool = true;
+
+    /// What the store makes of the rules that it is given.
+    fn rules(mut rules: Rules) -> Rules {
+        if !Self::BOUNDS_BYTES {
+            rules.limits.store_bytes = u64::MAX;
+        }
+        if !Self::BOUNDS_BYTES_OF_PRINCIPALS {
+            rules.limits.principal_bytes = u64::MAX;
+        }
+        rules
+    }
+
     /// Whether such a place can be had on this machine. Where it cannot, nothing is tested.
     fn is_here() -> bool {
         true

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use steadfast_session::command::{FailNode, Heir, NodeFailed, Sweep, Swept};
 use steadfast_session::{
-    Changes, Command, Facts, Holdings, Lifecycle, Limit, NodeId, Outcome, Read, Rules, Session, SessionId,
-    StreamNo, Time,
+    Changes, Command, Crowd, Facts, Holdings, Lifecycle, Limit, NodeId, Outcome, Principal, Read, Rules,
+    Session, SessionId, StreamNo, Time,
 };
 
 use super::recorder::{Heards, expect, heir};
@@ -30,31 +30,54 @@ impl Model {
     }
 
     pub fn open(&mut self, facts: Facts) -> Opened {
-        let limits = &self.rules.limits;
         if self.sessions.contains_key(&facts.id) {
             return Opened::Taken;
         }
-        let open = || self.sessions.values().filter(|session| session.is_open());
-        if open().count() as u64 >= limits.sessions {
-            return Opened::OverLimit(Limit::Sessions);
-        }
-        let own = open().filter(|session| session.facts().principal == facts.principal).count() as u64;
-        if own >= limits.sessions_per_principal {
-            return Opened::OverLimit(Limit::SessionsPerPrincipal);
-        }
         let facts = Arc::new(facts);
-        self.sessions.insert(facts.id, Session::open(Arc::clone(&facts)));
+        let session = Session::open(Arc::clone(&facts));
+        if let Some(limit) = self.no_room_for(&facts.principal, session.held_bytes()) {
+            return Opened::OverLimit(limit);
+        }
+        self.sessions.insert(facts.id, session);
         let changes = Changes { lifecycle: vec![Lifecycle::Opened], ..Changes::default() };
         expect(&mut self.heards, facts.id, &changes);
         Opened::Opened(facts)
     }
 
+    /// The bound that forbids one more session which holds so much.
+    pub fn no_room_for(&self, principal: &Principal, bytes: u64) -> Option<Limit> {
+        let limits = &self.rules.limits;
+        let open = || self.sessions.values().filter(|session| session.is_open());
+        if open().count() as u64 >= limits.sessions {
+            return Some(Limit::Sessions);
+        }
+        let own = open().filter(|session| session.facts().principal == *principal).count() as u64;
+        if own >= limits.sessions_per_principal {
+            return Some(Limit::SessionsPerPrincipal);
+        }
+        self.crowd(principal).and(bytes).over(limits)
+    }
+
     pub fn apply(&mut self, id: SessionId, command: Command, now: Time) -> Outcome {
+        let Some(principal) = self.sessions.get(&id).map(|session| session.facts().principal.clone()) else {
+            return no_session(&command);
+        };
+        let crowd = self.crowd(&principal);
         let Some(session) = self.sessions.get_mut(&id) else { return no_session(&command) };
         let mut changes = Changes::default();
-        let outcome = session.apply(command, now, &self.rules, &mut changes);
+        let outcome = session.apply_among(command, now, &self.rules, crowd, &mut changes);
         expect(&mut self.heards, id, &changes);
         outcome
+    }
+
+    /// What all sessions hold, and those of one principal. Closed ones count until they are removed.
+    fn crowd(&self, principal: &Principal) -> Crowd {
+        let held = |chosen: fn(&Session, &Principal) -> bool| {
+            let chosen = self.sessions.values().filter(|session| chosen(session, principal));
+            Some(chosen.map(Session::held_bytes).sum())
+        };
+        let theirs = |session: &Session, principal: &Principal| session.facts().principal == *principal;
+        Crowd { store_bytes: held(|_, _| true), principal_bytes: held(theirs) }
     }
 
     /// Gives how many sessions were due. A store may count more: it may look at a session too early.
@@ -128,7 +151,7 @@ impl Model {
     pub fn usage(&self) -> Usage {
         Usage {
             sessions: self.sessions.values().filter(|session| session.is_open()).count() as u64,
-            bytes: self.sessions.values().map(Session::bytes).sum(),
+            bytes: self.sessions.values().map(Session::held_bytes).sum(),
         }
     }
 }

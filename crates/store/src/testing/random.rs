@@ -10,7 +10,9 @@ use bytes::Bytes;
 use proptest::prelude::ProptestConfig;
 use proptest::test_runner::{RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use steadfast_session::command::{Begin, Pass};
-use steadfast_session::{Command, Facts, Limits, NodeId, Read, Rules, SessionId, StreamNo, Time, Timing};
+use steadfast_session::{
+    Command, Facts, Limit, Limits, NodeId, Read, Rules, SessionId, StreamNo, Time, Timing,
+};
 use steadfast_wire::Revision;
 
 use super::model::Model;
@@ -33,6 +35,8 @@ pub fn narrow_rules() -> Rules {
         limits: Limits {
             sessions: 3,
             sessions_per_principal: 2,
+            store_bytes: 2200,
+            principal_bytes: 1900,
             calls: 4,
             asks: 2,
             streams: 5,
@@ -98,7 +102,7 @@ struct Case<P: Place> {
 
 impl<P: Place> Case<P> {
     async fn run(moves: Vec<Move>) -> Result<(), TestCaseError> {
-        let model = Model::new(narrow_rules());
+        let model = Model::new(P::rules(narrow_rules()));
         let mut case = Self {
             place: P::fresh(),
             model,
@@ -121,7 +125,7 @@ impl<P: Place> Case<P> {
 
     fn ensure_open(&mut self) {
         if self.handles[self.current].is_none() {
-            let store = self.place.open(self.model.rules.clone());
+            let store = self.place.open(narrow_rules());
             let recorder: Arc<Recorder> = Arc::clone(&self.recorder);
             store.subscribe(recorder);
             self.handles[self.current] = Some(store);
@@ -250,6 +254,13 @@ impl<P: Place> Case<P> {
         let heard = self.recorder.take();
         check(heard == expected, || format!("heard {heard:#?}\nexpected {expected:#?}"))?;
         same("usage", self.store().usage().await, self.model.usage())?;
+        for n in 0..2 {
+            let principal = moves::principal(n);
+            let expected = self.model.no_room_for(&principal, 0);
+            let told_late = expected == Some(Limit::SessionsPerPrincipal) && !P::FORESEES_PRINCIPALS;
+            let expected = expected.filter(|_| !told_late);
+            same("no_room_for", self.store().no_room_for(&principal).await, expected)?;
+        }
         for n in 0..=4 {
             let id = moves::session_id(n);
             same("facts", self.store().facts(id).await, self.model.facts(id))?;

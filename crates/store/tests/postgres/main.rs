@@ -38,6 +38,9 @@ impl Place for Postgres {
     type Store = Store;
     const KEEPS: bool = true;
     const SHARES: bool = true;
+    const FORESEES_PRINCIPALS: bool = false;
+    const BOUNDS_BYTES: bool = false;
+    const BOUNDS_BYTES_OF_PRINCIPALS: bool = false;
     const ONE_QUEUE: bool = false;
 
     fn is_here() -> bool {

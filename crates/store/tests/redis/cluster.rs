@@ -30,6 +30,8 @@ impl Place for Cluster {
     type Store = RedisStore;
     const KEEPS: bool = true;
     const SHARES: bool = true;
+    const BOUNDS_BYTES: bool = false;
+    const BOUNDS_BYTES_OF_PRINCIPALS: bool = false;
     const ONE_QUEUE: bool = false;
 
     fn is_here() -> bool {

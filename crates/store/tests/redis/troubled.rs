@@ -1,12 +1,16 @@
-//! A session that the server cannot read for the time being. The others do not wait for it.
+//! A session that the server cannot read for the time being: the others do not wait for it. And a server that is full.
 
 use std::time::Duration;
 
-use steadfast_session::{SessionId, Time};
+use steadfast_session::command::{Close, Closed, Finished};
+use steadfast_session::{CloseReason, SessionId, Time};
 use steadfast_store::testing::server::fresh_name;
-use steadfast_store::{Store as _, StoreError};
+use steadfast_store::{Store as _, StoreError, StoreExt as _};
 
-use crate::common::{NOW, ONE, OTHER, begin_call, eventually, open_session, server_or_skip, texts};
+use crate::common::{
+    NOW, ONE, OTHER, begin, begin_call, eventually, facts, finish, id, message, open_session, run,
+    server_or_skip, texts,
+};
 use crate::database::{Options, Server, ask, open, options};
 
 /// When every session that was opened at [`NOW`] is over.
@@ -80,4 +84,26 @@ async fn others_are_freed_of_a_dead_node() {
         Some(texts(&alive, last, stream).await).filter(|texts| !texts.is_empty())
     });
     assert!(freed.await[0].contains("outcome_unknown"));
+}
+
+/// What was accepted ends, and its end makes room; new work is refused, and nothing that was acknowledged is lost.
+#[tokio::test]
+async fn a_server_that_is_full_takes_what_ends_something() {
+    let Some(server) = Server::start(&["--maxmemory-policy", "noeviction"]) else { return };
+    let store = open(Options { patience: PATIENCE, ..options(&server, "t") });
+    store.join(ONE, NOW).await.unwrap();
+    let (session, idle) = (open_session(&store, 1).await, open_session(&store, 2).await);
+    let (stream, call) = begin_call(&store, session, ONE, 1).await;
+    let () = ask(&server, "CONFIG SET maxmemory 1");
+    let full = |error: StoreError| matches!(error, StoreError::Unavailable(why) if why.contains("maxmemory"));
+    assert!(full(store.run(session, begin(ONE, 2), NOW).await.unwrap_err()));
+    assert!(full(store.run(session, message("news"), NOW).await.unwrap_err()));
+    assert!(full(store.open(facts(id(3))).await.unwrap_err()));
+    let finished = run(&store, session, finish(call, "answer")).await;
+    assert_eq!(finished, Finished::Finished { stream, seq: 1 });
+    assert_eq!(texts(&store, session, stream).await, ["answer"]);
+    assert_eq!(run(&store, idle, Close { reason: CloseReason::Deleted }).await, Closed::Closed);
+    let () = ask(&server, "CONFIG SET maxmemory 0");
+    begin_call(&store, session, ONE, 3).await;
+    assert_eq!(texts(&store, session, stream).await, ["answer"]);
 }

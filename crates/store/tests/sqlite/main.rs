@@ -27,6 +27,8 @@ impl Place for Sqlite {
     type Store = SqliteStore;
     const KEEPS: bool = true;
     const SHARES: bool = true;
+    const BOUNDS_BYTES: bool = true;
+    const BOUNDS_BYTES_OF_PRINCIPALS: bool = false;
 
     fn fresh() -> Self {
         Self(tempfile::tempdir().expect("a directory for the test"))

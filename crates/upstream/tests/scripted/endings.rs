@@ -150,20 +150,47 @@ async fn a_session_that_came_to_nothing_is_deleted_at_the_server() {
     deleted(&server, "s1").await;
 }
 
-#[tokio::test]
-async fn a_session_that_the_store_has_no_room_for_is_deleted_at_the_server() {
-    let server = Server::with_sessions(|_| None).await;
-    let host = Host::before(Backing::Memory, [server.url()], |builder| {
+async fn with_room_for_one(server: &Server) -> Host {
+    Host::before(Backing::Memory, [server.url()], |builder| {
         builder.limits(Limits { sessions: 1, ..Limits::default() })
     })
-    .await;
+    .await
+}
+
+#[tokio::test]
+async fn a_server_is_not_asked_for_a_session_that_the_store_has_no_room_for() {
+    let server = Server::with_sessions(|_| None).await;
+    let host = with_room_for_one(&server).await;
     let session = Session::open(&host).await;
     let reply = Http::to(&host).post(&initialize("2025-11-25")).send().await;
-    assert!(matches!(reply.status, 429 | 503), "{}", reply.status);
-    deleted(&server, "s2").await;
+    assert_eq!(reply.status, 503, "{}", reply.text());
+    assert_eq!(server.count(|request| request.method() == "initialize"), 1);
     sessions(&host, 1).await;
     assert_eq!(session.delete().send().await.status, 204);
     sessions(&host, 0).await;
+    Session::open(&host).await;
+}
+
+/// There was room for either when the server was asked for both.
+#[tokio::test]
+async fn a_session_that_came_a_moment_too_late_is_deleted_at_the_server() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let server = Server::with_sessions(move |request| {
+        let both = |log: &[Request]| log.iter().filter(|r| r.method() == "initialize").count() == 2;
+        (request.method() == "initialize").then(|| {
+            let id = format!("200 x\r\nmcp-session-id: s{}", asked.fetch_add(1, Ordering::SeqCst));
+            let result = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "s", "version": "1"}});
+            Reply::stream().replace("200 x", &id).until(both).answer(request, &result)
+        })
+    })
+    .await;
+    let host = with_room_for_one(&server).await;
+    let open = || async { Http::to(&host).post(&initialize("2025-11-25")).send().await.status };
+    let (one, other) = tokio::join!(open(), open());
+    assert_eq!([one.min(other), one.max(other)], [200, 503]);
+    server.until("the DELETE", |log| log.iter().any(is_delete)).await;
+    assert_eq!(server.count(is_delete), 1, "the other one is in use");
+    sessions(&host, 1).await;
 }
 
 /// Opens no session before it is prodded.

@@ -7,8 +7,8 @@ use steadfast_wire::RequestId;
 
 use crate::command::{Answer, Begin, Fence, Target};
 use crate::{
-    AskNo, CallNo, Changes, Class, Command, ConnNo, Lifecycle, NodeId, Outcome, Request, Rules, Session,
-    StreamNo, Time,
+    AskNo, CallNo, Changes, Class, Command, ConnNo, Crowd, Lifecycle, NodeId, Outcome, Request, Rules,
+    Session, StreamNo, Time,
 };
 
 use super::super::bench::{OVERHEAD, START};
@@ -16,6 +16,8 @@ use super::super::bench::{OVERHEAD, START};
 #[derive(Debug)]
 pub(super) struct History {
     pub(super) rules: Rules,
+    /// What all sessions held before the step.
+    pub(super) crowd: Crowd,
     pub(super) calls: BTreeMap<CallNo, CallStory>,
     pub(super) asks: BTreeMap<AskNo, AskStory>,
     pub(super) streams: BTreeMap<StreamNo, StreamStory>,
@@ -123,6 +125,7 @@ impl History {
     pub(super) fn new(rules: Rules) -> Self {
         Self {
             rules,
+            crowd: Crowd::default(),
             calls: BTreeMap::new(),
             asks: BTreeMap::new(),
             streams: BTreeMap::new(),

@@ -45,7 +45,11 @@ impl History {
             | (Command::GetState(_), Outcome::GetState(StateGot::NoSession | StateGot::Left(_)))
             | (Command::Collect(_), Outcome::Collect(Collected::NoSession)) => assert!(!open),
             _ if !open => panic!("a closed session did something"),
-            (Command::Touch(_), Outcome::Touch(Touched::Touched)) => self.active = now,
+            (Command::Touch(_), Outcome::Touch(o)) => {
+                let over = self.crowd.over(&self.rules.limits);
+                assert_eq!(*o, over.map_or(Touched::Touched, Touched::OverLimit));
+                self.active = now;
+            }
             (Command::Close(c), Outcome::Close(Closed::Closed)) => self.close(c.reason, now, &mut expected),
             (Command::Begin(c), Outcome::Begin(o)) => self.judge_begin(c, o, now, session, &mut expected),
             (Command::Start(c), Outcome::Start(o)) => {
@@ -291,6 +295,8 @@ impl History {
         let spent_left =
             self.held().filter(|(no, s)| s.is_spent() && session.streams().contains_key(no)).count();
         assert!(spent_left <= limits.delivered_streams);
+        let gave_way = self.held().filter(|(no, _)| !session.streams().contains_key(no));
+        let crowd = self.crowd.without(gave_way.map(|(_, stream)| stream.bytes()).sum());
         let refusal = if let Some((_, id)) = refused {
             Some(Begun::Duplicate(id.clone()))
         } else if self.in_flight().count() + c.ids.len() > limits.calls {
@@ -300,6 +306,9 @@ impl History {
         } else if session.bytes() > limits.session_bytes {
             assert_eq!(spent_left, 0, "refused for want of bytes that could be had");
             Some(Begun::OverLimit(Limit::SessionBytes))
+        } else if let Some(limit) = crowd.over(limits) {
+            assert_eq!(spent_left, 0, "refused for want of bytes that could be had");
+            Some(Begun::OverLimit(limit))
         } else {
             None
         };
@@ -347,6 +356,9 @@ impl History {
         if of_taken || self.is_fenced(c.fence.as_ref()) {
             return assert_eq!(o, AppendOutcome::Fenced);
         }
+        if let Some(limit) = self.no_room_beside(c.class, &c.payload).filter(|_| c.class == Class::Notice) {
+            return assert_eq!(o, AppendOutcome::Full(limit));
+        }
         let no = self.route(c.target);
         if !self.streams.contains_key(&no) {
             self.standalone(no);
@@ -356,7 +368,7 @@ impl History {
             assert_eq!(o, AppendOutcome::Appended { stream: no, seq: self.streams[&no].last + 1 });
             expected.message = Some((no, c.class, c.payload.clone()));
         } else {
-            assert_eq!(o, AppendOutcome::Full);
+            assert_eq!(o, AppendOutcome::Full(Limit::StreamBytes));
         }
     }
 

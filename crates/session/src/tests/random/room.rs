@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::super::bench::OVERHEAD;
 use super::history::{Expected, History, StreamStory, withdrawn_by};
-use crate::{AskNo, Changes, Class, StreamNo};
+use crate::{AskNo, Changes, Class, Limit, StreamNo};
 
 /// What gives way to a message that is taken.
 #[derive(Debug, Default)]
@@ -41,6 +41,12 @@ impl History {
         self.asks.values().filter(|ask| ask.stream == no && ask.is_open()).map(|ask| ask.seq).collect()
     }
 
+    /// The bound of all sessions together that a message which can be spared or refused would break.
+    pub(super) fn no_room_beside(&self, class: Class, payload: &Bytes) -> Option<Limit> {
+        let size = payload.len() as u64 + OVERHEAD;
+        self.crowd.and(size).over(&self.rules.limits).filter(|_| class < Class::Withdrawal)
+    }
+
     /// What must be dropped for a message: the oldest of what may go, and no more than it needs. `None` if the
     /// message is not taken.
     pub(super) fn room(
@@ -50,6 +56,9 @@ impl History {
         payload: &Bytes,
         open: &BTreeSet<u64>,
     ) -> Option<Room> {
+        if self.no_room_beside(class, payload).is_some() {
+            return None;
+        }
         let limits = &self.rules.limits;
         let size = payload.len() as u64 + OVERHEAD;
         let mut whole = self.held().map(|(_, stream)| stream.bytes()).sum::<u64>() + size;
