@@ -263,11 +263,14 @@ async fn a_gateway_that_drains_lets_clients_wait_for_calls_of_another_if_they_ca
     for pair in [pair_with("2025-11-25", plain).await, pair_with("2025-06-18", program).await] {
         let Pair { here: _here, there, session, other } = pair;
         let first = pid(&session, 1).await;
-        let slow = other.tool(2, "slow", json!({"ms": 1000})).leave().await;
+        let folder = tempfile::tempdir().unwrap();
+        let sign = folder.path().join("sign");
+        let slow = other.tool(2, "wait", json!({"for": sign})).leave().await;
         // It is at the program when another one has its answer.
         assert_eq!(pid(&other, 3).await, first);
         let drained = draining(&there, &other, Duration::from_secs(60)).await;
         assert!(!drained.is_finished(), "the client is waited for");
+        std::fs::write(&sign, "").unwrap();
         let reply = slow.reply().await;
         assert_eq!((reply.status, reply.answer()["result"]["pid"].as_u64()), (200, Some(first)));
         within("the drain", drained).await.unwrap();

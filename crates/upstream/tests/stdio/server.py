@@ -50,6 +50,9 @@ def call(message):
     result = {"id": request, "pid": os.getpid(), "token": token, "arguments": arguments}
     if tool == "slow":
         time.sleep(arguments["ms"] / 1000)
+    elif tool == "wait":
+        while not os.path.exists(arguments["for"]):
+            time.sleep(0.01)
     elif tool == "hang":
         return
     elif tool == "seen":
