@@ -112,7 +112,8 @@ impl SseBody {
             return Poll::Ready(None);
         }
         self.silence.end();
-        Poll::Ready(Some(self.ready.split().freeze()))
+        // With all its memory: a stream that waits for hours keeps none.
+        Poll::Ready(Some(std::mem::take(&mut self.ready).freeze()))
     }
 
     /// Ready when something was encoded or the stream ended.
