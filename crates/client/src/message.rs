@@ -97,7 +97,7 @@ pub(crate) fn notification(method: &str, params: Option<&str>) -> Bytes {
     told("", method, params)
 }
 
-/// A message with a method, put together without a copy: parameters may be long.
+/// A message with a method, put together in one piece: parameters may be long, and are copied once.
 fn told(id: &str, method: &str, params: Option<&str>) -> Bytes {
     let method = json_string(method);
     let parts = [
