@@ -29,7 +29,9 @@ pub(crate) fn print(plan: &Plan, listeners: &[TcpListener], admin: Option<&TcpLi
         text += &advice(&format!("{scheme}://{address}{}", endpoint.path), name(endpoint));
     }
     if plan.endpoints.iter().any(|endpoint| matches!(endpoint.behind, Behind::Demo)) {
-        text += "\nTools: countdown, chatter, notebook, fortune, council. Cut the connection in the middle of a countdown: nothing is lost.\n";
+        text += "\nTools: countdown, chatter, notebook, fortune, council.\n\
+                 Cut the connection in the middle of a countdown: a client with a session (2025-11-25 or older) resumes\n\
+                 and misses nothing. For a client of 2026-07-28 a cut connection cancels the call.\n";
     }
     text += "Ctrl-C stops it in good order; once more, at once.\n";
     // A closed stdout is no reason not to serve.
