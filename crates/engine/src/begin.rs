@@ -164,8 +164,17 @@ impl Engine {
         }
         let running = |(i, id): (usize, RequestId)| {
             let again = resumable && again.get(i).copied().unwrap_or_default();
-            let (given, is_misrouted, cancel) = (false, false, CancellationToken::new());
-            let running = Running { id, stream, deadline, resumable, given, again, is_misrouted, cancel };
+            let running = Running {
+                id,
+                stream,
+                deadline,
+                resumable,
+                given: false,
+                again,
+                is_misrouted: false,
+                is_released: false,
+                cancel: CancellationToken::new(),
+            };
             (CallNo(first.0 + i as u64), running)
         };
         // Those of another node are its own affair.

@@ -14,6 +14,7 @@ use steadfast_session::{CallNo, Class, Step};
 use steadfast_store::{StoreError, StoreExt};
 use steadfast_wire::rpc::ErrorObject;
 use steadfast_wire::{RequestId, planted};
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::{Count, Counted};
@@ -206,8 +207,11 @@ impl Unfinished {
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        if let Some((engine, work)) = self.0.take() {
-            engine.spawn(work);
+        let Some((engine, work)) = self.0.take() else { return };
+        // The call's timers and sockets belong to the runtime that has polled it so far.
+        match Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn(work)),
+            Err(_) => engine.spawn(work),
         }
     }
 }
@@ -278,6 +282,10 @@ impl Engine {
         };
         if call.running.given && !call.session.runs(call.no) {
             // It is left to another node, or somebody has ended it.
+            return None;
+        }
+        if self.is_draining() && call.session.was_released(call.no) {
+            // Another node runs it again and answers it.
             return None;
         }
         if call.running.given && call.session.was_misrouted(call.no) {

@@ -41,14 +41,13 @@ impl Engine {
         // to the calls.
         let mut failing = JoinSet::new();
         for session in self.live.all() {
-            // Those that another node may do again, and whose client finds the answer there, are left to it.
-            for (no, call) in session.running().into_iter().filter(|(_, call)| !call.again) {
+            for (no, call) in session.release_calls() {
                 let (engine, session, error) = (self.arc(), Arc::clone(&session), error.clone());
                 failing.spawn(async move { engine.fail(&session, no, &call, &error).await });
             }
         }
         self.fail_all_exchanges(&error);
-        let _ = tokio::time::timeout(FAREWELL, failing.join_all()).await;
+        let _ = tokio::time::timeout(FAREWELL, async { while failing.join_next().await.is_some() {} }).await;
         for session in self.live.all() {
             for tail in session.tails() {
                 tail.give_up(&error);

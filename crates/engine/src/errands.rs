@@ -142,6 +142,7 @@ impl Engine {
             given: true,
             again: errand.again,
             is_misrouted: false,
+            is_released: false,
             cancel: CancellationToken::new(),
         });
         for (errand, running) in new {
@@ -346,6 +347,7 @@ mod tests {
                 given: true,
                 again: errand.again,
                 is_misrouted: false,
+                is_released: false,
                 cancel: CancellationToken::new(),
             };
             session.take_errands(held, running).len()

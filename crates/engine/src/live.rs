@@ -97,6 +97,8 @@ pub(crate) struct Running {
     pub(crate) again: bool,
     /// It was given to this node, which must not run it any more.
     pub(crate) is_misrouted: bool,
+    /// This node drains and has given up on it. Another node will run it again and answer it.
+    pub(crate) is_released: bool,
     pub(crate) cancel: CancellationToken,
 }
 
@@ -289,10 +291,6 @@ impl LiveSession {
             .filter(|(no, call)| call.deadline <= now && !work.unsent.contains_key(no))
             .map(|(no, call)| (*no, call.clone()))
             .collect()
-    }
-
-    pub(crate) fn running(&self) -> Vec<(CallNo, Running)> {
-        self.work().calls.iter().map(|(no, call)| (*no, call.clone())).collect()
     }
 
     pub(crate) fn tail(&self, stream: StreamNo) -> Option<Arc<Tail>> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_http::listen::tls::Tls;
-use steadfast_http::listen::{self, Plain, Signals, serve_behind};
+use steadfast_http::listen::{self, Plain, Signals, Workers, serve_behind};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -76,6 +76,8 @@ struct Served<'a> {
     tls: Option<Tls>,
     serving: JoinSet<std::io::Result<()>>,
     stage: watch::Sender<Stage>,
+    /// Calls run on these threads, so they end after the drain.
+    workers: Workers,
 }
 
 /// After the notice idle connections are ended. A request that comes just then is still served.
@@ -112,7 +114,9 @@ impl<'a> Served<'a> {
         banner::print(&plan, &listeners, admin.as_ref(), &url);
         let (stage, _) = watch::channel(Stage::Serving);
         let tls = plan.tls.as_ref().map(|tls| Tls::new(tls.identity.clone()));
-        let mut served = Self { plan, logs, gateway, metrics, tls, serving: JoinSet::new(), stage };
+        let threads = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let workers = Workers::start(threads).map_err(Failure::Runtime)?;
+        let mut served = Self { plan, logs, gateway, metrics, tls, serving: JoinSet::new(), stage, workers };
         listeners.into_iter().for_each(|listener| served.listen(listener));
         if let (Some(listener), Some(metrics)) = (admin, served.metrics.clone()) {
             let admin = Admin::new(metrics, Arc::clone(served.gateway.overview()));
@@ -129,14 +133,14 @@ impl<'a> Served<'a> {
             async move { drop(now.wait_for(|now| *now >= stage).await) }
         };
         let (closed, stop) = (until(Stage::Closed), until(Stage::Stopped));
-        let (mounts, mut limits) = (self.gateway.mounts(), self.plan.listener.clone());
-        if limits.threads == 0 {
-            limits.threads = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        }
-        match self.tls.clone() {
-            Some(tls) => self.serving.spawn(serve_behind(tls, listener, mounts, limits, closed, stop)),
-            None => self.serving.spawn(serve_behind(Plain, listener, mounts, limits, closed, stop)),
-        };
+        let (mounts, limits) = (self.gateway.mounts(), self.plan.listener.clone());
+        let (workers, tls) = (self.workers.clone(), self.tls.clone());
+        self.serving.spawn(async move {
+            match tls {
+                Some(tls) => serve_behind(&workers, tls, listener, mounts, limits, closed, stop).await,
+                None => serve_behind(&workers, Plain, listener, mounts, limits, closed, stop).await,
+            }
+        });
     }
 
     /// A listener that ends by itself is a failure.

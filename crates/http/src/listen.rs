@@ -1,13 +1,13 @@
 //! An accept loop for servers that have none of their own, with what goes around it: TLS, a path, and when to stop.
 
 mod connection;
-mod crew;
 mod door;
 mod mount;
 mod stop;
 mod stream;
 #[cfg(feature = "tls")]
 pub mod tls;
+mod workers;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -24,18 +24,16 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 pub use tower_service::Service;
 
-use crew::Crew;
 pub use door::{Door, Opening, Plain};
 pub use mount::OnlyAt;
 pub use stop::Signals;
+pub use workers::Workers;
 
 /// Bounds of an accept loop.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Connections at a time. More wait to be accepted.
     pub connections: usize,
-    /// Threads that serve connections. Each connection stays with one of them. With 0, those of the runtime that accepts.
-    pub threads: usize,
     /// How long a client may take for the handshake, where there is one.
     pub handshake: Duration,
     /// How long a client may take to send the head of a request.
@@ -51,7 +49,6 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 20_000,
-            threads: 0,
             handshake: Duration::from_secs(10),
             header_timeout: Duration::from_secs(30),
             notice: Duration::from_secs(1),
@@ -75,13 +72,16 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: std::error::Error + Send + Sync,
 {
-    serve_behind(Plain, listener, service, limits, stop, std::future::ready(())).await
+    serve_behind(&Workers::default(), Plain, listener, service, limits, stop, std::future::ready(())).await
 }
 
-/// The same behind a door, such as TLS, and in steps: once `closed` is done nothing is accepted any more; after the notice time
-/// each connection ends when nothing is under way on it; and once `stop` is done, too, after the farewell time. Returns
-/// early if none is left.
+/// Serves HTTP/1.1 behind a door, such as TLS, on `workers`, and stops in steps. Once `closed` is done
+/// the loop accepts no more connections. After the notice time each connection ends when no request is
+/// under way on it. Once `stop` is done, too, the loop returns after the farewell time. It returns
+/// early if no connection is left. The calls that its connections started may still be running then:
+/// they need `workers` until they end.
 pub async fn serve_behind<D, S, B>(
+    workers: &Workers,
     door: D,
     listener: TcpListener,
     service: S,
@@ -97,7 +97,6 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: std::error::Error + Send + Sync,
 {
-    let crew = Crew::start(limits.threads)?;
     let places = Arc::new(Semaphore::new(limits.connections));
     let told = CancellationToken::new();
     let mut http = hyper::server::conn::http1::Builder::new();
@@ -116,7 +115,7 @@ where
         let (told, http) = (told.clone(), http.clone());
         let (door, service) = (door.clone(), service.clone());
         let patience = limits.handshake;
-        crew.serve(stream, move |stream| async move {
+        workers.serve(stream, move |stream| async move {
             match tokio::time::timeout(patience, door.open(stream)).await {
                 Ok(Ok(stream)) => {
                     if let Err(error) = connection::serve(&http, stream, service, told).await {
@@ -235,10 +234,14 @@ mod tests {
     async fn connections_stay_with_their_thread_and_are_shared_out_evenly() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let limits = Limits { threads: 2, farewell: Duration::ZERO, ..Limits::default() };
+        let limits = Limits { farewell: Duration::ZERO, ..Limits::default() };
         let stop = Arc::new(tokio::sync::Notify::new());
         let stopped = Arc::clone(&stop);
-        let serving = tokio::spawn(async move { serve(listener, WhoAmI, limits, stopped.notified()).await });
+        let workers = Workers::start(2).unwrap();
+        let serving = tokio::spawn(async move {
+            let stop = async move { stopped.notified().await };
+            serve_behind(&workers, Plain, listener, WhoAmI, limits, stop, std::future::ready(())).await
+        });
         let mut guests = Vec::new();
         let mut names = Vec::new();
         for _ in 0..4 {

@@ -75,6 +75,26 @@ impl LiveSession {
         work.calls.get_mut(&call).is_some_and(|running| std::mem::take(&mut running.is_misrouted))
     }
 
+    /// Gives up on the calls that another node may run again, so that this node records no outcome of
+    /// them. Returns the calls that remain.
+    pub(crate) fn release_calls(&self) -> Vec<(CallNo, Running)> {
+        let mut work = self.work();
+        let mut remaining = Vec::new();
+        for (no, call) in &mut work.calls {
+            if call.again {
+                call.is_released = true;
+                call.cancel.cancel();
+            } else {
+                remaining.push((*no, call.clone()));
+            }
+        }
+        remaining
+    }
+
+    pub(crate) fn was_released(&self, call: CallNo) -> bool {
+        self.work().calls.get(&call).is_some_and(|call| call.is_released)
+    }
+
     /// This node does not run a call that it was given. For as long as the store holds it, it is not taken again.
     pub(crate) fn left(&self, call: CallNo) {
         self.work().calls.remove(&call);

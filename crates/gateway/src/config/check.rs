@@ -24,9 +24,6 @@ mod jwt;
 mod program;
 mod secure;
 
-/// Threads of one listener. Each costs a stack and a descriptor or two.
-const MAX_THREADS: usize = 1024;
-
 /// Where values were written, to say so.
 pub(crate) struct Written<'a> {
     pub(crate) tree: &'a Tree<'a>,
@@ -206,10 +203,6 @@ impl Checks<'_> {
         self.not_zero("listener.header_timeout", file.listener.header_timeout);
         if file.listener.connections == 0 {
             self.fault("listener.connections", "nobody could connect", "at least 1");
-        }
-        if file.listener.threads > MAX_THREADS {
-            let most = format!("at most {MAX_THREADS}; 0 for one for each core");
-            self.fault("listener.threads", "more than any machine has use for", most);
         }
         if let Some(tls) = &file.tls {
             self.not_zero("tls.handshake", tls.handshake);

@@ -110,8 +110,6 @@ settings! {
     Listener of listen::Limits = listen::Limits::default(); {
         /// Connections at a time. More wait to be accepted.
         connections: usize,
-        /// Threads that serve connections. With 0, as many as the machine has cores.
-        threads: usize,
         /// How long a client may take to send the head of a request.
         header_timeout: Time,
         /// How long requests are still taken on open connections when the gateway stops; new ones are not accepted from the

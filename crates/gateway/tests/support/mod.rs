@@ -109,7 +109,7 @@ impl Server {
 
     /// How the process has ended; `None` if it does not end in a time that is long for every machine.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
-        for _ in 0..500 {
+        for _ in 0..6000 {
             if let Some(status) = self.process.try_wait().expect("a process") {
                 return Some(status);
             }

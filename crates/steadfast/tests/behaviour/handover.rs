@@ -17,6 +17,7 @@ crate::on_shared_stores!(
     a_call_is_inherited_once_and_by_one,
     a_call_that_was_inherited_can_be_cancelled,
     what_a_node_does_not_finish_before_it_leaves_is_left_to_another,
+    a_node_that_has_left_a_call_to_another_records_no_outcome_of_it,
     an_id_that_comes_to_two_nodes_at_once_is_taken_by_one,
 );
 
@@ -178,6 +179,21 @@ async fn what_a_node_does_not_finish_before_it_leaves_is_left_to_another(backing
     let mut resumed = there.resume(&priming).stream().await;
     other.gates.open("a");
     assert_eq!(said(&resumed.message().await), "seen");
+}
+
+/// The process may shut its runtime down by then, and what its handlers return is worth nothing.
+async fn a_node_that_has_left_a_call_to_another_records_no_outcome_of_it(backing: Backing) {
+    let host = host(backing).await;
+    let other = host.beside().await;
+    let session = Session::open(&host).await;
+    let (_stream, priming) = waiting(&host, &session, "x", "look", json!(["gate:a", "panic"])).await;
+    within("the drain", host.server().drain(Duration::ZERO)).await;
+    // The handler of the node that has left panics now.
+    host.gates.open("a");
+    inherited(&other, 2).await;
+    let messages = replayed(&session.via(&other), &priming).await;
+    assert_eq!(messages.len(), 1, "{messages:?}");
+    assert_eq!(messages[0]["error"]["data"]["reason"], "handler_panicked", "of the node that ran it again");
 }
 
 async fn an_id_that_comes_to_two_nodes_at_once_is_taken_by_one(backing: Backing) {
