@@ -6,7 +6,7 @@ use steadfast_engine::Principal;
 use steadfast_wire::{EventId, accept, headers};
 
 use crate::body::ResponseBody;
-use crate::endpoint::{Endpoint, header, legacy_only};
+use crate::endpoint::{Endpoint, echo_session, header, legacy_only, session_header};
 use crate::names;
 use crate::problem::Problem;
 
@@ -32,6 +32,8 @@ impl Endpoint {
             None => None,
         };
         let cursor = self.engine.attach(&session, after).await?;
-        Ok(self.stream(cursor, &session, after.is_none(), Vec::new()).await)
+        let mut response = self.stream(cursor, &session, after.is_none(), Vec::new()).await;
+        echo_session(&mut response, session_header(parts));
+        Ok(response)
     }
 }
