@@ -107,10 +107,9 @@ impl Endpoint {
         &self,
         cursor: Cursor,
         session: &LiveSession,
-        fresh: bool,
         calls: Vec<Unfinished>,
     ) -> Response<ResponseBody> {
-        let mut body = SseBody::new(cursor, session.facts().revision, fresh, &self.config);
+        let mut body = SseBody::new(cursor, session.facts().revision, &self.config);
         body.collect(calls, &self.moments).await;
         event_stream(ResponseBody::stream(body))
     }

@@ -32,7 +32,7 @@ impl Endpoint {
             None => None,
         };
         let cursor = self.engine.attach(&session, after).await?;
-        let mut response = self.stream(cursor, &session, after.is_none(), Vec::new()).await;
+        let mut response = self.stream(cursor, &session, Vec::new()).await;
         echo_session(&mut response, session_header(parts));
         Ok(response)
     }

@@ -36,11 +36,13 @@ pub(crate) struct SseBody {
 }
 
 impl SseBody {
-    /// `fresh` streams open with a priming event where the revision has one; resumed ones with nothing.
-    pub(crate) fn new(cursor: Cursor, revision: Revision, fresh: bool, config: &Config) -> Self {
+    /// Where the revision has priming events, the body begins with one: the id of the position that the cursor starts
+    /// from. For a resumed stream that is the client's own `Last-Event-ID`. It has to be repeated, because some clients
+    /// forget their position with each connection and take it from the events of the next (typescript-sdk #2499).
+    pub(crate) fn new(cursor: Cursor, revision: Revision, config: &Config) -> Self {
         let retry_ms = u64::try_from(config.retry.as_millis()).unwrap_or(u64::MAX);
         let mut ready = BytesMut::new();
-        if fresh && revision.primes_streams() {
+        if revision.primes_streams() {
             ready.reserve(SHORT_ANSWER);
             encode::priming(&mut ready, &cursor.position().text(), retry_ms);
         }

@@ -40,7 +40,7 @@ impl Endpoint {
         batch: bool,
     ) -> Response<ResponseBody> {
         if self.config.response == ResponseMode::Stream {
-            return self.stream(cursor, session, true, calls).await;
+            return self.stream(cursor, session, calls).await;
         }
         drop(calls);
         match self.config.response {
@@ -105,7 +105,7 @@ impl Endpoint {
             return json(as_json(events, batch));
         }
         cursor.rewind();
-        self.stream(cursor, session, true, Vec::new()).await
+        self.stream(cursor, session, Vec::new()).await
     }
 }
 

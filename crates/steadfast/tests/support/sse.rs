@@ -55,6 +55,14 @@ impl std::fmt::Debug for Frame {
     }
 }
 
+/// What a resumed stream brought, without comments, behind the event that repeats the id it was resumed from.
+pub(crate) fn resumed(frames: &[Frame], from: &str) -> Vec<Frame> {
+    let mut events = frames.iter().filter(|frame| frame.comment.is_none()).cloned();
+    let first = events.next().expect("a resumed stream is primed");
+    assert_eq!(String::from_utf8_lossy(&first.raw), format!("id: {from}\nretry: 1000\ndata: \n\n"));
+    events.collect()
+}
+
 /// All whole frames.
 pub(crate) fn parse_frames(bytes: &[u8]) -> Vec<Frame> {
     let mut frames = Vec::new();
