@@ -11,7 +11,7 @@ use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, COOKIE, HeaderNam
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
-use steadfast_engine::{Cursor, Engine, LiveSession, Principal, SessionToken, Unfinished};
+use steadfast_engine::{Cursor, Engine, LiveSession, Principal, SessionToken};
 use steadfast_wire::{Revision, headers, revision};
 
 use crate::body::ResponseBody;
@@ -21,7 +21,7 @@ use crate::edge;
 use crate::moment::Moments;
 use crate::names;
 use crate::problem::Problem;
-use crate::sse_body::SseBody;
+use crate::sse_body::{Opening, SseBody};
 
 /// One MCP endpoint. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -102,15 +102,15 @@ impl Endpoint {
         Ok(self.engine.session(token.id(), principal).await?)
     }
 
-    /// A response that writes a stream, which these calls feed.
+    /// A response that writes a stream.
     pub(crate) async fn stream(
         &self,
         cursor: Cursor,
         session: &LiveSession,
-        calls: Vec<Unfinished>,
+        opening: Opening,
     ) -> Response<ResponseBody> {
         let mut body = SseBody::new(cursor, session.facts().revision, &self.config);
-        body.collect(calls, &self.moments).await;
+        body.open(opening, &self.moments).await;
         event_stream(ResponseBody::stream(body))
     }
 }

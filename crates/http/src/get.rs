@@ -9,6 +9,7 @@ use crate::body::ResponseBody;
 use crate::endpoint::{Endpoint, echo_session, header, legacy_only, session_header};
 use crate::names;
 use crate::problem::Problem;
+use crate::sse_body::Opening;
 
 impl Endpoint {
     pub(crate) async fn get(
@@ -32,7 +33,8 @@ impl Endpoint {
             None => None,
         };
         let cursor = self.engine.attach(&session, after).await?;
-        let mut response = self.stream(cursor, &session, Vec::new()).await;
+        let opening = if after.is_some() { Opening::Resumed } else { Opening::Fresh(Vec::new()) };
+        let mut response = self.stream(cursor, &session, opening).await;
         echo_session(&mut response, session_header(parts));
         Ok(response)
     }

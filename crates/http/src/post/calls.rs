@@ -10,6 +10,7 @@ use steadfast_wire::Message;
 use steadfast_wire::rpc::ErrorObject;
 
 use super::{Endpoint, ResponseBody, ResponseMode, json};
+use crate::sse_body::Opening;
 
 impl Endpoint {
     pub(super) async fn begin(
@@ -40,7 +41,7 @@ impl Endpoint {
         batch: bool,
     ) -> Response<ResponseBody> {
         if self.config.response == ResponseMode::Stream {
-            return self.stream(cursor, session, calls).await;
+            return self.stream(cursor, session, Opening::Fresh(calls)).await;
         }
         drop(calls);
         match self.config.response {
@@ -105,7 +106,7 @@ impl Endpoint {
             return json(as_json(events, batch));
         }
         cursor.rewind();
-        self.stream(cursor, session, Vec::new()).await
+        self.stream(cursor, session, Opening::Fresh(Vec::new())).await
     }
 }
 

@@ -255,16 +255,17 @@ fn prime(id: &str) -> String {
 }
 
 /// A client that forgets its position with its connection (typescript-sdk #2499) is told it by the next one, even if that
-/// breaks before anything happens, and even if there is nothing more to come.
+/// breaks before anything happens.
 async fn a_resumed_stream_repeats_the_id_that_it_resumes_from(backing: Backing) {
     let host = Host::plain(backing).await;
     let session = Session::open(&host).await;
-    // A stream that is over: the rest, byte by byte. Behind the answer there is nothing but the end.
+    // A stream that is over: the rest, byte by byte. Behind the answer there is nothing: an id would ask the client to come again.
     let whole = session.tool(1, "progress", json!({"n": 2})).send().await.frames();
     for (i, frame) in whole.iter().enumerate() {
         let id = frame.id.as_deref().unwrap();
         let rest = whole[i + 1..].iter().map(|frame| String::from_utf8_lossy(&frame.raw));
-        let expect = prime(id) + &rest.collect::<String>();
+        let rest = rest.collect::<String>();
+        let expect = if rest.is_empty() { rest } else { prime(id) + &rest };
         let resumed = session.resume(id).send().await;
         assert_eq!((resumed.status, resumed.text()), (200, expect), "after {id}");
     }

@@ -55,10 +55,11 @@ impl std::fmt::Debug for Frame {
     }
 }
 
-/// What a resumed stream brought, without comments, behind the event that repeats the id it was resumed from.
+/// What a resumed stream brought, without comments, behind the event that repeats the id it was resumed from. A stream that is
+/// over and has nothing left brings neither.
 pub(crate) fn resumed(frames: &[Frame], from: &str) -> Vec<Frame> {
     let mut events = frames.iter().filter(|frame| frame.comment.is_none()).cloned();
-    let first = events.next().expect("a resumed stream is primed");
+    let Some(first) = events.next() else { return Vec::new() };
     assert_eq!(String::from_utf8_lossy(&first.raw), format!("id: {from}\nretry: 1000\ndata: \n\n"));
     events.collect()
 }
