@@ -103,6 +103,11 @@ impl Cursor {
         self.event_id(self.after)
     }
 
+    /// Whether it waits for the store, and not for something to happen in its stream.
+    pub fn is_reading(&self) -> bool {
+        self.reading.is_some()
+    }
+
     /// Waits for events and adds them to `out`. After anything but [`CursorStatus::Events`] there is no more.
     pub fn poll_events(&mut self, context: &mut Context<'_>, out: &mut Vec<Event>) -> Poll<CursorStatus> {
         loop {

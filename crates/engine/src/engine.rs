@@ -7,7 +7,7 @@ use bytes::Bytes;
 use steadfast_session::command::{
     Attach, Attached, Cancel, Cancelled, Close, Closed, Deliver, Detach, Position, Touch, Touched,
 };
-use steadfast_session::{CloseReason, Facts, NodeId, Principal, SessionId, Step, Time};
+use steadfast_session::{CloseReason, Facts, NodeId, Principal, SessionId, SessionToken, Step, Time};
 use steadfast_store::{Opened, Store, StoreError, StoreExt};
 use steadfast_wire::rpc::ErrorObject;
 use steadfast_wire::{EventId, RequestId, Revision};
@@ -137,20 +137,20 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Opens a session and answers `initialize`: the session's id and the JSON text of the result. If whoever asked for it goes
-    /// away before, the session is closed: nobody else knows its id.
+    /// Opens a session and answers `initialize`: the session's token and the JSON text of the result. If the caller drops
+    /// this future, the session is closed, because no client has its token.
     pub async fn open(
         &self,
         principal: Principal,
         revision: Revision,
         request: Incoming,
-    ) -> Result<(SessionId, Bytes), OpenError> {
+    ) -> Result<(SessionToken, Bytes), OpenError> {
         let entered = self.admission.enter().map_err(OpenError::Refused)?;
         let engine = self.arc();
         let opened = self.to_the_end(async move {
             let opened = engine.open_now(principal, revision, request).await;
             drop(entered);
-            opened.map(|(id, result)| Unclaimed::new(engine, id, result))
+            opened.map(|(token, result)| Unclaimed::new(engine, token, result))
         });
         Ok(opened.await?.claim())
     }
@@ -160,12 +160,13 @@ impl Engine {
         principal: Principal,
         revision: Revision,
         request: Incoming,
-    ) -> Result<(SessionId, Bytes), OpenError> {
+    ) -> Result<(SessionToken, Bytes), OpenError> {
         if let Some(limit) = self.store.no_room_for(&principal).await? {
             // The backend has not been asked: what it would have made for the session need not be taken down.
             return Err(OpenError::Refused(Refusal::OverLimit(limit)));
         }
-        let id = self.entropy.session_id();
+        let token = self.entropy.session_token();
+        let id = token.id();
         // Copied, so that the session does not keep the whole body that they came in.
         let initialize = request.params.as_deref().map(Bytes::copy_from_slice).unwrap_or_default();
         let facts = Facts { id, principal, revision, initialize, opened_at: self.now() };
@@ -183,7 +184,7 @@ impl Engine {
         let refusal = match self.store.open(Facts { revision, ..facts }).await {
             Ok(Opened::Opened(facts)) => {
                 self.live.note(id);
-                return self.settle(facts).await.map(|()| (id, result));
+                return self.settle(facts).await.map(|()| (token, result));
             }
             Ok(Opened::Taken) => Refusal::Store(StoreError::Unavailable("the session id is taken".into())),
             Ok(Opened::OverLimit(limit)) => Refusal::OverLimit(limit),

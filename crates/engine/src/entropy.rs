@@ -1,15 +1,15 @@
 //! Randomness comes from here and nowhere else.
 
-use steadfast_session::{NodeId, SessionId};
+use steadfast_session::{NodeId, SessionToken};
 
 /// Draws ids that nobody can guess.
 pub trait Entropy: Send + Sync + 'static {
     fn fill(&self, bytes: &mut [u8]);
 
-    fn session_id(&self) -> SessionId {
-        let mut bytes = [0; SessionId::BYTES];
+    fn session_token(&self) -> SessionToken {
+        let mut bytes = [0; SessionToken::BYTES];
         self.fill(&mut bytes);
-        SessionId::from_random(bytes)
+        SessionToken::from_random(bytes)
     }
 
     fn node_id(&self) -> NodeId {

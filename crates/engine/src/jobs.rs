@@ -8,7 +8,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use steadfast_session::{Facts, Principal, Read, SessionId, StreamNo};
+use steadfast_session::{Facts, Principal, Read, SessionId, SessionToken, StreamNo};
 use steadfast_store::{Opened, StoreError};
 use steadfast_wire::{RequestId, Revision};
 use tokio_util::sync::CancellationToken;
@@ -26,6 +26,7 @@ const FIRST_CALL: StreamNo = StreamNo(1);
 /// A job that nobody runs yet. Dropped, it fails.
 #[derive(Debug)]
 pub struct StartedJob {
+    token: SessionToken,
     call: crate::calls::BegunCall,
     cursor: Cursor,
     session: SessionHandle,
@@ -33,6 +34,11 @@ pub struct StartedJob {
 }
 
 impl StartedJob {
+    /// What the client names the job with.
+    pub fn token(&self) -> SessionToken {
+        self.token
+    }
+
     pub fn session(&self) -> &SessionHandle {
         &self.session
     }
@@ -57,8 +63,9 @@ impl Engine {
         if self.is_draining() {
             return Err(Refusal::Draining);
         }
+        let token = self.entropy().session_token();
         let facts = Facts {
-            id: self.entropy().session_id(),
+            id: token.id(),
             principal,
             revision: Revision::V2026_07_28,
             initialize: Bytes::new(),
@@ -73,7 +80,7 @@ impl Engine {
         let Posted { cursor, calls } = self.begin(&session, vec![RequestId::Number(0)], &[], false).await?;
         let Some(call) = calls.into_iter().next() else { return Err(Refusal::NoSession) };
         let cancel = call.cancelled();
-        Ok(StartedJob { call, cursor, session: self.handle(&session), cancel })
+        Ok(StartedJob { token, call, cursor, session: self.handle(&session), cancel })
     }
 
     /// Runs a job to its end. `settle` records what came of it, and is given `None` for work that was cancelled, whatever it

@@ -58,6 +58,6 @@ pub use stateless::ExchangeHandle;
 pub use bytes::Bytes;
 pub use steadfast_session::command::{Duplicates, Fence};
 pub use steadfast_session::{
-    CallNo, Class, CloseReason, Facts, Limit, Limits, NodeId, Principal, Rules, SessionId, StreamNo, Time,
-    Timing, Value,
+    CallNo, Class, CloseReason, Facts, Limit, Limits, NodeId, Principal, Rules, SessionId, SessionToken,
+    StreamNo, Time, Timing, Value,
 };

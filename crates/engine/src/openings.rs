@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use steadfast_session::command::Close;
-use steadfast_session::{CloseReason, SessionId, Time};
+use steadfast_session::{CloseReason, SessionToken, Time};
 use steadfast_store::StoreExt as _;
 use tokio::sync::oneshot;
 
@@ -64,27 +64,27 @@ impl Drop for Entry<'_> {
     }
 }
 
-/// A session that is open, until whoever asked for it has its id. Dropped before that, it is closed.
+/// A session that is open, until its caller has the token. Dropped before that, it is closed.
 pub(crate) struct Unclaimed {
     engine: Option<Arc<Engine>>,
-    id: SessionId,
+    token: SessionToken,
     result: Bytes,
 }
 
 impl Unclaimed {
-    pub(crate) fn new(engine: Arc<Engine>, id: SessionId, result: Bytes) -> Self {
-        Self { engine: Some(engine), id, result }
+    pub(crate) fn new(engine: Arc<Engine>, token: SessionToken, result: Bytes) -> Self {
+        Self { engine: Some(engine), token, result }
     }
 
-    pub(crate) fn claim(mut self) -> (SessionId, Bytes) {
+    pub(crate) fn claim(mut self) -> (SessionToken, Bytes) {
         self.engine = None;
-        (self.id, std::mem::take(&mut self.result))
+        (self.token, std::mem::take(&mut self.result))
     }
 }
 
 impl Drop for Unclaimed {
     fn drop(&mut self) {
-        let (Some(engine), id) = (self.engine.take(), self.id) else { return };
+        let (Some(engine), id) = (self.engine.take(), self.token.id()) else { return };
         engine.clone().spawn(async move {
             let close = Close { reason: CloseReason::ServerEnded };
             let closed = engine.patiently(|| engine.store().run(id, close.clone(), engine.now())).await;

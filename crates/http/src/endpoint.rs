@@ -11,7 +11,7 @@ use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, COOKIE, HeaderNam
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
-use steadfast_engine::{Cursor, Engine, LiveSession, Principal, SessionId, Unfinished};
+use steadfast_engine::{Cursor, Engine, LiveSession, Principal, SessionToken};
 use steadfast_wire::{Revision, headers, revision};
 
 use crate::body::ResponseBody;
@@ -21,7 +21,7 @@ use crate::edge;
 use crate::moment::Moments;
 use crate::names;
 use crate::problem::Problem;
-use crate::sse_body::SseBody;
+use crate::sse_body::{Opening, SseBody};
 
 /// One MCP endpoint. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -97,24 +97,21 @@ impl Endpoint {
         parts: &Parts,
         principal: &Principal,
     ) -> Result<Arc<LiveSession>, Problem> {
-        let id = header(parts, &names::SESSION_ID)?.ok_or_else(Problem::session_required)?;
-        let id = SessionId::parse(id).ok_or_else(Problem::no_session)?;
-        Ok(self.engine.session(id, principal).await?)
+        let token = header(parts, &names::SESSION_ID)?.ok_or_else(Problem::session_required)?;
+        let token = SessionToken::parse(token).ok_or_else(Problem::no_session)?;
+        Ok(self.engine.session(token.id(), principal).await?)
     }
 
-    /// A response that writes a stream, which these calls feed.
+    /// A response that writes a stream.
     pub(crate) async fn stream(
         &self,
         cursor: Cursor,
         session: &LiveSession,
-        fresh: bool,
-        calls: Vec<Unfinished>,
+        opening: Opening,
     ) -> Response<ResponseBody> {
-        let mut body = SseBody::new(cursor, session.facts().revision, fresh, &self.config);
-        body.collect(calls, &self.moments).await;
-        let mut response = event_stream(ResponseBody::stream(body));
-        echo_session(&mut response, session.id());
-        response
+        let mut body = SseBody::new(cursor, session.facts().revision, &self.config);
+        body.open(opening, &self.moments).await;
+        event_stream(ResponseBody::stream(body))
     }
 }
 
@@ -169,11 +166,23 @@ pub(crate) fn legacy_only(parts: &Parts) -> Result<(), Problem> {
     }
 }
 
-/// The protocol has clients check the id that they got; proxies and logs find it here, too.
-pub(crate) fn echo_session(response: &mut Response<ResponseBody>, id: SessionId) {
-    // The alphabet of session ids is that of headers.
-    if let Ok(mut value) = HeaderValue::from_str(&id.expose()) {
+/// Tells the client the token of the session that it has opened.
+pub(crate) fn tell_session(response: &mut Response<ResponseBody>, token: SessionToken) {
+    // The alphabet of tokens is that of headers.
+    if let Ok(mut value) = HeaderValue::from_str(&token.expose()) {
         value.set_sensitive(true);
+        response.headers_mut().insert(names::SESSION_ID.clone(), value);
+    }
+}
+
+/// The header that names the session of a request, for [`echo_session`].
+pub(crate) fn session_header(parts: &Parts) -> Option<HeaderValue> {
+    parts.headers.get(&names::SESSION_ID).cloned()
+}
+
+/// Repeats the header that named the session of the request: clients and proxies may look for it.
+pub(crate) fn echo_session(response: &mut Response<ResponseBody>, header: Option<HeaderValue>) {
+    if let Some(value) = header {
         response.headers_mut().insert(names::SESSION_ID.clone(), value);
     }
 }

@@ -6,9 +6,10 @@ use steadfast_engine::Principal;
 use steadfast_wire::{EventId, accept, headers};
 
 use crate::body::ResponseBody;
-use crate::endpoint::{Endpoint, header, legacy_only};
+use crate::endpoint::{Endpoint, echo_session, header, legacy_only, session_header};
 use crate::names;
 use crate::problem::Problem;
+use crate::sse_body::Opening;
 
 impl Endpoint {
     pub(crate) async fn get(
@@ -32,6 +33,9 @@ impl Endpoint {
             None => None,
         };
         let cursor = self.engine.attach(&session, after).await?;
-        Ok(self.stream(cursor, &session, after.is_none(), Vec::new()).await)
+        let opening = if after.is_some() { Opening::Resumed } else { Opening::Fresh(Vec::new()) };
+        let mut response = self.stream(cursor, &session, opening).await;
+        echo_session(&mut response, session_header(parts));
+        Ok(response)
     }
 }

@@ -15,7 +15,9 @@ use steadfast_wire::{RequestId, Revision, accept, params, stateless as envelope}
 
 use crate::body::ResponseBody;
 use crate::config::ResponseMode;
-use crate::endpoint::{Claimed, Endpoint, claimed_version, echo_session, empty, header, json};
+use crate::endpoint::{
+    Claimed, Endpoint, claimed_version, echo_session, empty, header, json, session_header, tell_session,
+};
 use crate::problem::Problem;
 
 mod calls;
@@ -37,12 +39,17 @@ impl Endpoint {
     {
         check_media_types(&parts)?;
         let bytes = self.collect(&parts, body).await?;
+        let session_header = session_header(&parts);
         match self.take(parts, &bytes, principal).await? {
             Taken::Answer(response) => Ok(response),
             Taken::Calls { session, mut running, batch, only } => {
                 match self.denial(&mut running, only.as_ref()).await {
                     Some(denial) => Err(refuse(running, denial).await.with_id(only.as_ref())),
-                    None => Ok(self.respond(&session, running, batch).await),
+                    None => {
+                        let mut response = self.respond(&session, running, batch).await;
+                        echo_session(&mut response, session_header);
+                        Ok(response)
+                    }
                 }
             }
         }
@@ -123,9 +130,9 @@ impl Endpoint {
             )
         })?;
         match self.engine.open(principal, Revision::negotiate(&requested), post.incoming(message)).await {
-            Ok((session, result)) => {
+            Ok((token, result)) => {
                 let mut response = json(response_message(id, &Ok(result)));
-                echo_session(&mut response, session);
+                tell_session(&mut response, token);
                 Ok(response)
             }
             Err(OpenError::Backend(error)) => Ok(json(response_message(id, &Err(error)))),

@@ -35,12 +35,22 @@ pub(crate) struct SseBody {
     expires: Option<Instant>,
 }
 
+/// How a response comes to its stream.
+pub(crate) enum Opening {
+    /// The client reads it for the first time. These calls feed it.
+    Fresh(Vec<Unfinished>),
+    /// The client comes back with the id of an event.
+    Resumed,
+}
+
 impl SseBody {
-    /// `fresh` streams open with a priming event where the revision has one; resumed ones with nothing.
-    pub(crate) fn new(cursor: Cursor, revision: Revision, fresh: bool, config: &Config) -> Self {
+    /// Where the revision has priming events, the body begins with one: the id of the position that the cursor starts
+    /// from. For a resumed stream that is the client's own `Last-Event-ID`. It has to be repeated, because some clients
+    /// forget their position with each connection and take it from the events of the next (typescript-sdk #2499).
+    pub(crate) fn new(cursor: Cursor, revision: Revision, config: &Config) -> Self {
         let retry_ms = u64::try_from(config.retry.as_millis()).unwrap_or(u64::MAX);
         let mut ready = BytesMut::new();
-        if fresh && revision.primes_streams() {
+        if revision.primes_streams() {
             ready.reserve(SHORT_ANSWER);
             encode::priming(&mut ready, &cursor.position().text(), retry_ms);
         }
@@ -55,9 +65,36 @@ impl SseBody {
         }
     }
 
+    /// Takes in what can be sent together with the head of the response.
+    pub(crate) async fn open(&mut self, opening: Opening, moments: &Moments) {
+        match opening {
+            Opening::Fresh(calls) => self.collect(calls, moments).await,
+            Opening::Resumed => self.catch_up().await,
+        }
+        if self.ready.is_empty() && !self.ended {
+            // Some proxies hold the response head back until the first byte of the body.
+            encode::comment(&mut self.ready, "open");
+        }
+    }
+
+    /// Waits until the store has said what is left of a resumed stream. If that is nothing, and the stream is over, the priming
+    /// event is taken back: it would ask the client to come again, and TypeScript SDK 1.x, which resumes the stream of a call that
+    /// was answered with an error, would come again for ever.
+    async fn catch_up(&mut self) {
+        let primed = self.ready.len();
+        std::future::poll_fn(|context| match self.poll_first(context) {
+            Poll::Pending if self.cursor.is_reading() => Poll::Pending,
+            _ => Poll::Ready(()),
+        })
+        .await;
+        if self.ended && self.ready.len() == primed {
+            self.ready.clear();
+        }
+    }
+
     /// Takes in what is there, and waits a moment for it if a call is on its way: one that is done by then is answered in one piece,
     /// with one write, and needs no task of its own. What is not done goes on without us.
-    pub(crate) async fn collect(&mut self, mut calls: Vec<Unfinished>, moments: &Moments) {
+    async fn collect(&mut self, mut calls: Vec<Unfinished>, moments: &Moments) {
         let is_there = std::future::poll_fn(|context| Poll::Ready(self.poll_first(context).is_ready())).await;
         if !is_there && !calls.is_empty() {
             let mut over = std::pin::pin!(moments.begin());
@@ -74,11 +111,6 @@ impl SseBody {
                 over.as_mut().poll(context)
             })
             .await;
-        }
-        drop(calls);
-        if self.ready.is_empty() && !self.ended {
-            // Some proxies hold the response head back until the first byte of the body.
-            encode::comment(&mut self.ready, "open");
         }
     }
 

@@ -3,6 +3,18 @@
 use std::fmt;
 use std::sync::Arc;
 
+use sha2::{Digest, Sha256};
+
+/// Each hash begins with the label of its kind, so that a token and a derived id never give the same
+/// session id. Label and token fit into one block of SHA-256.
+const TOKEN_LABEL: &[u8] = b"steadfast session token\0";
+const DERIVED_LABEL: &[u8] = b"steadfast derived session id\0";
+
+/// Random bytes of a token, and bytes of the hash that are kept as its session id.
+const BYTES: usize = 24;
+
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
 /// Milliseconds since the Unix epoch, by the clock of whoever runs the session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
@@ -13,55 +25,85 @@ impl Time {
     }
 }
 
-/// The id of a session: 192 random bits, chosen by the caller, sent as 32 characters.
+/// What a client names its session with: 192 random bits, sent as 32 characters in `Mcp-Session-Id`
+/// or as the id of a task.
 ///
-/// It works like a password, so `Debug` and [`SessionId::short`] show a fingerprint and only
-/// [`SessionId::expose`] the id itself.
+/// A token works like a password. The endpoint that receives one turns it into a [`SessionId`] at once;
+/// no store, hint or log holds a token, and `Debug` does not show it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct SessionToken([u8; Self::BYTES]);
+
+impl SessionToken {
+    pub const BYTES: usize = BYTES;
+
+    pub const fn from_random(bytes: [u8; Self::BYTES]) -> Self {
+        Self(bytes)
+    }
+
+    /// Reads what [`SessionToken::expose`] wrote. Any other text is the token of no session.
+    pub fn parse(text: &str) -> Option<Self> {
+        from_text(text).map(Self)
+    }
+
+    /// The token as the client sends it. Give it to that client only, and never write it to a log.
+    pub fn expose(&self) -> String {
+        to_text(&self.0)
+    }
+
+    /// The session that this token names.
+    pub fn id(&self) -> SessionId {
+        SessionId::from_hash(Sha256::new_with_prefix(TOKEN_LABEL).chain_update(self.0))
+    }
+}
+
+impl fmt::Debug for SessionToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SessionToken(hidden)")
+    }
+}
+
+/// The id of a session inside this software: the first 24 bytes of the SHA-256 of its token.
+///
+/// It is no secret, because it cannot be turned back into the token. `Debug` and [`SessionId::short`]
+/// show a fingerprint, since the whole id is too long for a log line.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId([u8; Self::BYTES]);
 
 impl SessionId {
-    pub const BYTES: usize = 24;
-    const ALPHABET: &'static [u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    pub const BYTES: usize = BYTES;
 
     pub const fn from_random(bytes: [u8; Self::BYTES]) -> Self {
         Self(bytes)
+    }
+
+    /// The id of a record that no client can address: a hash of `domain` and `parts`.
+    ///
+    /// Equal arguments give equal ids on every node and in every release. Each part is hashed with its
+    /// length, so `["ab", "c"]` and `["a", "bc"]` give different ids.
+    pub fn derived(domain: &str, parts: &[&[u8]]) -> Self {
+        let mut hash = Sha256::new_with_prefix(DERIVED_LABEL);
+        for part in std::iter::once(domain.as_bytes()).chain(parts.iter().copied()) {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        Self::from_hash(hash)
     }
 
     pub const fn as_bytes(&self) -> &[u8; Self::BYTES] {
         &self.0
     }
 
-    /// The id as it travels in `Mcp-Session-Id`. Never write it to a log.
-    pub fn expose(&self) -> String {
-        let mut text = String::with_capacity(32);
-        for group in self.0.chunks_exact(3) {
-            let bits = u32::from_be_bytes([0, group[0], group[1], group[2]]);
-            for shift in [18, 12, 6, 0] {
-                text.push(char::from(Self::ALPHABET[(bits >> shift) as usize & 63]));
-            }
-        }
-        text
+    /// The id as keys and hints of stores spell it.
+    pub fn text(&self) -> String {
+        to_text(&self.0)
     }
 
-    /// Reads what [`SessionId::expose`] wrote. Anything else is the id of no session.
+    /// Reads what [`SessionId::text`] wrote.
     pub fn parse(text: &str) -> Option<Self> {
-        let text = text.as_bytes();
-        if text.len() != 32 {
-            return None;
-        }
-        let mut bytes = [0; Self::BYTES];
-        for (group, out) in text.chunks_exact(4).zip(bytes.chunks_exact_mut(3)) {
-            let mut bits = 0u32;
-            for &letter in group {
-                bits = bits << 6 | sextet(letter)?;
-            }
-            out.copy_from_slice(&bits.to_be_bytes()[1..]);
-        }
-        Some(Self(bytes))
+        from_text(text).map(Self)
     }
 
-    /// A name for logs: tells sessions apart, cannot be turned back into the id.
+    /// A name for logs, which tells sessions apart.
     pub fn short(&self) -> String {
         format!("{:08x}", self.tag())
     }
@@ -73,6 +115,45 @@ impl SessionId {
         });
         (hash ^ hash >> 32) as u32
     }
+
+    fn from_hash(hash: Sha256) -> Self {
+        let mut bytes = [0; Self::BYTES];
+        bytes.copy_from_slice(&hash.finalize()[..Self::BYTES]);
+        Self(bytes)
+    }
+}
+
+impl fmt::Debug for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SessionId({})", self.short())
+    }
+}
+
+fn to_text(bytes: &[u8; BYTES]) -> String {
+    let mut text = String::with_capacity(32);
+    for group in bytes.chunks_exact(3) {
+        let bits = u32::from_be_bytes([0, group[0], group[1], group[2]]);
+        for shift in [18, 12, 6, 0] {
+            text.push(char::from(ALPHABET[(bits >> shift) as usize & 63]));
+        }
+    }
+    text
+}
+
+fn from_text(text: &str) -> Option<[u8; BYTES]> {
+    let text = text.as_bytes();
+    if text.len() != 32 {
+        return None;
+    }
+    let mut bytes = [0; BYTES];
+    for (group, out) in text.chunks_exact(4).zip(bytes.chunks_exact_mut(3)) {
+        let mut bits = 0u32;
+        for &letter in group {
+            bits = bits << 6 | sextet(letter)?;
+        }
+        out.copy_from_slice(&bits.to_be_bytes()[1..]);
+    }
+    Some(bytes)
 }
 
 fn sextet(letter: u8) -> Option<u32> {
@@ -85,12 +166,6 @@ fn sextet(letter: u8) -> Option<u32> {
         _ => return None,
     };
     Some(u32::from(value))
-}
-
-impl fmt::Debug for SessionId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SessionId({})", self.short())
-    }
 }
 
 /// Who is calling. A session belongs to the principal that opened it.
@@ -155,17 +230,50 @@ impl StreamNo {
 mod tests {
     use super::*;
 
+    fn token() -> SessionToken {
+        SessionToken::from_random(std::array::from_fn(|i| (i as u8).wrapping_mul(37)))
+    }
+
     #[test]
-    fn a_session_id_survives_the_wire_and_hides_in_logs() {
-        let id = SessionId::from_random(std::array::from_fn(|i| (i as u8).wrapping_mul(37)));
-        assert_eq!(SessionId::parse(&id.expose()), Some(id));
-        assert!(id.expose().bytes().all(|b| (0x21..=0x7e).contains(&b)));
-        assert!(!format!("{id:?}").contains(&id.expose()[..8]));
+    fn a_token_survives_the_wire_and_hides_in_logs() {
+        let token = token();
+        assert_eq!(SessionToken::parse(&token.expose()), Some(token));
+        assert!(token.expose().bytes().all(|b| (0x21..=0x7e).contains(&b)));
+        assert_eq!(format!("{token:?}"), "SessionToken(hidden)");
+    }
+
+    /// Stores keep ids, so every release must give a token the same one: the first 24 bytes of what
+    /// `sha256sum` prints for the label and the bytes of the token.
+    #[test]
+    fn the_id_of_a_session_is_the_hash_of_its_token() {
+        let id = token().id();
+        assert_eq!(id.text(), "GPV2uOPRdy8ZUbPB-k1kTeVD-YKfMuxR");
+        assert_eq!(SessionId::parse(&id.text()), Some(id));
+        assert_ne!(SessionId::derived("", &[&token().0]), id);
+    }
+
+    /// Stores keep derived ids, so the bytes are fixed: what `sha256sum` prints for the label and
+    /// then each part behind its length in eight bytes.
+    #[test]
+    fn a_derived_id_depends_on_each_part_and_on_nothing_else() {
+        let id = SessionId::derived("tools", &[b"ab", b"c"]);
+        assert_eq!(id.text(), "FHlxeDsooQHLazdI_0xlAg96Ulwk1gy4");
+        let others: [(&str, &[&[u8]]); 6] = [
+            ("tools", &[b"a", b"bc"]),
+            ("tools", &[b"abc"]),
+            ("tools", &[b"ab", b"c", b""]),
+            ("tools", &[b"c", b"ab"]),
+            ("toolsa", &[b"b", b"c"]),
+            ("other", &[b"ab", b"c"]),
+        ];
+        for (domain, parts) in others {
+            assert_ne!(SessionId::derived(domain, parts), id, "{domain} {parts:?}");
+        }
     }
 
     #[test]
     fn other_texts_are_no_session() {
-        let good = SessionId::from_random([0; 24]).expose();
+        let good = SessionToken::from_random([0; 24]).expose();
         for bad in [
             "",
             "x",
@@ -174,6 +282,7 @@ mod tests {
             &good.replacen('A', "+", 1),
             &good.replacen('A', "é", 1),
         ] {
+            assert_eq!(SessionToken::parse(bad), None, "{bad}");
             assert_eq!(SessionId::parse(bad), None, "{bad}");
         }
     }

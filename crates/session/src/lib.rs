@@ -31,7 +31,7 @@ pub use changes::Changes;
 pub use command::{Command, Outcome, Step};
 pub use crowd::Crowd;
 pub use held::{Errand, Holdings};
-pub use ids::{AskNo, CallNo, ConnNo, NodeId, Principal, SessionId, StreamNo, Time};
+pub use ids::{AskNo, CallNo, ConnNo, NodeId, Principal, SessionId, SessionToken, StreamNo, Time};
 pub use lifecycle::{CloseReason, Lifecycle};
 pub use limits::{Limit, Limits, Rules, Timing};
 pub use log::{Read, Slice};

@@ -23,7 +23,7 @@ pub use tasks::{TaskContext, TaskError, TaskOptions, Tasks};
 
 pub use steadfast_engine::{
     AskOrder, Clock, CloseReason, Duplicates, Entropy, Facts, Limit, Limits, ManualClock, Principal, Refusal,
-    Rules, SessionEvent, SessionEventKind, SessionId, SystemClock, SystemEntropy, Time, Timing,
+    Rules, SessionEvent, SessionEventKind, SessionId, SessionToken, SystemClock, SystemEntropy, Time, Timing,
 };
 pub use steadfast_http::{
     Denied, Endpoint, Hosts, Identified, Identify, Origins, ResponseBody, ResponseMode,

@@ -44,6 +44,8 @@ impl Server {
     /// Requests do that by themselves: a session that this process has never seen is rebuilt from the store on
     /// first use, and the client notices nothing. Calling it beforehand is for servers that want to warm up, or
     /// to act on a session without waiting for its client.
+    ///
+    /// The id is that of [`Session::id`], or of a client's `Mcp-Session-Id` by [`SessionToken::id`](crate::SessionToken::id).
     pub async fn restore(&self, session: SessionId) -> Result<Session, Refusal> {
         self.engine().restore(session).await.map(Session::new)
     }

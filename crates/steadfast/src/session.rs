@@ -41,6 +41,7 @@ impl Session {
         Self(handle)
     }
 
+    /// The id that logs and stores use. It is no secret: no client can use it to name the session.
     pub fn id(&self) -> SessionId {
         self.0.facts().id
     }

@@ -8,11 +8,14 @@ pub(super) struct Scan {
     pub(super) status: Option<u16>,
     /// Ids of complete events, in order.
     pub(super) events: Vec<String>,
+    /// Ids of those that carry data. The others say where the client is, and a resumed stream repeats that.
+    pub(super) messages: Vec<String>,
     /// The JSON-RPC id of each answer.
     pub(super) answers: Vec<Value>,
     in_body: bool,
     line: Vec<u8>,
     event: Option<String>,
+    has_data: bool,
 }
 
 impl Scan {
@@ -45,12 +48,17 @@ impl Scan {
             }
             Some(("id", id)) => self.event = Some(id.trim().to_owned()),
             Some(("data", data)) => self.take_data(data),
-            _ if line.is_empty() => self.events.extend(self.event.take()),
+            _ if line.is_empty() => {
+                let (id, has_data) = (self.event.take(), std::mem::take(&mut self.has_data));
+                self.messages.extend(id.clone().filter(|_| has_data));
+                self.events.extend(id);
+            }
             _ => {}
         }
     }
 
     fn take_data(&mut self, data: &str) {
+        self.has_data |= !data.trim().is_empty();
         let Ok(message) = serde_json::from_str::<Value>(data) else { return };
         if message.get("method").is_none()
             && let Some(id) = message.get("id")
@@ -76,6 +84,7 @@ mod tests {
             }
             assert_eq!((scan.status, &*scan.answers), (Some(200), &[Value::from(7)][..]));
             assert_eq!(scan.events, ["1-0", "1-1", "1-2"]);
+            assert_eq!(scan.messages, ["1-1", "1-2"]);
         }
     }
 

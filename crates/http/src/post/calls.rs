@@ -9,7 +9,8 @@ use steadfast_engine::{Cursor, CursorStatus, Event, Incoming, LiveSession, Poste
 use steadfast_wire::Message;
 use steadfast_wire::rpc::ErrorObject;
 
-use super::{Endpoint, ResponseBody, ResponseMode, echo_session, json};
+use super::{Endpoint, ResponseBody, ResponseMode, json};
+use crate::sse_body::Opening;
 
 impl Endpoint {
     pub(super) async fn begin(
@@ -40,17 +41,17 @@ impl Endpoint {
         batch: bool,
     ) -> Response<ResponseBody> {
         if self.config.response == ResponseMode::Stream {
-            return self.stream(cursor, session, true, calls).await;
+            return self.stream(cursor, session, Opening::Fresh(calls)).await;
         }
         drop(calls);
         match self.config.response {
-            ResponseMode::Json => self.plain(cursor, session, batch).await,
+            ResponseMode::Json => self.plain(cursor, batch).await,
             ResponseMode::Stream | ResponseMode::Adaptive => self.adaptive(cursor, session, batch).await,
         }
     }
 
     /// Waits for all answers and sends them as JSON.
-    async fn plain(&self, mut cursor: Cursor, session: &LiveSession, batch: bool) -> Response<ResponseBody> {
+    async fn plain(&self, mut cursor: Cursor, batch: bool) -> Response<ResponseBody> {
         let mut events = Vec::new();
         let last = std::future::poll_fn(|context| {
             loop {
@@ -61,7 +62,7 @@ impl Endpoint {
             }
         })
         .await;
-        let mut response = match (events.is_empty(), last) {
+        match (events.is_empty(), last) {
             (false, CursorStatus::Ended) => json(as_json(events, batch)),
             // The client has cancelled its own request and does not wait for this.
             (true, CursorStatus::Ended) => json(
@@ -75,9 +76,7 @@ impl Endpoint {
                 *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
                 response
             }
-        };
-        echo_session(&mut response, session.id());
-        response
+        }
     }
 
     /// JSON if there is nothing but the answers and they are there already; else a stream.
@@ -104,12 +103,10 @@ impl Endpoint {
         .await;
         let only_answers = events.iter().all(|event| is_answer(&event.payload));
         if ended && only_answers && !events.is_empty() {
-            let mut response = json(as_json(events, batch));
-            echo_session(&mut response, session.id());
-            return response;
+            return json(as_json(events, batch));
         }
         cursor.rewind();
-        self.stream(cursor, session, true, Vec::new()).await
+        self.stream(cursor, session, Opening::Fresh(Vec::new())).await
     }
 }
 

@@ -1,7 +1,7 @@
 //! `tasks/get`, `tasks/update` and `tasks/cancel`, for tasks that this library keeps.
 
 use rmcp::model::{ClientRequest, CustomResult, ServerResult, TaskAckResult};
-use steadfast_engine::{ExchangeHandle, JobStatus, Refusal, SessionId};
+use steadfast_engine::{ExchangeHandle, JobStatus, Refusal, SessionToken};
 use steadfast_wire::rpc::ErrorObject;
 
 use super::kept::{Kept, failed};
@@ -50,9 +50,9 @@ pub(crate) async fn owned(exchange: &ExchangeHandle, ids: Vec<String>) -> Vec<St
 }
 
 async fn find(exchange: &ExchangeHandle, id: &str) -> Result<Option<Kept>, Refusal> {
-    let Some(id) = SessionId::parse(id) else { return Ok(None) };
-    match exchange.engine().job(id, exchange.principal()).await {
-        Ok(session) => Ok(Some(Kept::new(session))),
+    let Some(token) = SessionToken::parse(id) else { return Ok(None) };
+    match exchange.engine().job(token.id(), exchange.principal()).await {
+        Ok(session) => Ok(Some(Kept::new(session, token))),
         Err(Refusal::NoSession) => Ok(None),
         Err(refusal) => Err(refusal),
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rmcp::model::{CreateTaskResult, Task, TaskStatus};
 use serde_json::{Map, Value, json};
-use steadfast_engine::{Answer, Change, SessionHandle, SessionId, Time};
+use steadfast_engine::{Answer, Change, SessionHandle, SessionId, SessionToken, Time};
 use steadfast_wire::rpc::ErrorObject;
 use tokio::sync::Notify;
 
@@ -19,18 +19,20 @@ const KEY: &str = "task";
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
     session: SessionHandle,
+    token: SessionToken,
     /// Told on this node whenever the record changes.
     changed: Arc<Notify>,
 }
 
 impl Kept {
-    pub(super) fn new(session: SessionHandle) -> Self {
+    pub(super) fn new(session: SessionHandle, token: SessionToken) -> Self {
         let changed = session.keepsake(|_| Notify::new());
-        Self { session, changed }
+        Self { session, token, changed }
     }
 
+    /// The id that the client sees.
     pub(super) fn id(&self) -> String {
-        self.session.facts().id.expose()
+        self.token.expose()
     }
 
     pub(super) fn session_id(&self) -> SessionId {

@@ -81,7 +81,7 @@ impl Tasks {
     {
         let engine = self.0.engine();
         let job = engine.start_job(self.0.principal().clone()).await.map_err(|refusal| refused(&refusal))?;
-        let kept = Kept::new(job.session().clone());
+        let kept = Kept::new(job.session().clone(), job.token());
         let ttl = ms(engine.store().rules().timing.idle);
         let record = Record::new(engine.now(), ttl, options.poll_interval.map(ms), options.status_message);
         kept.create(&record).await.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use steadfast::{CloseReason, Denied, Principal, SessionEventKind, SessionId};
+use steadfast::{CloseReason, Denied, Principal, SessionEventKind, SessionToken};
 
 use super::row::{Expect, Row};
 use crate::support::{Backing, Host, Http, Reply, Session, Stream, session};
@@ -72,7 +72,7 @@ impl World {
             ("<unknown>", "A".repeat(32)),
             ("<tag>", tag(&main.works().await)),
             ("<old-tag>", tag(&old.works().await)),
-            ("<foreign-tag>", SessionId::parse(&foreign).expect("an id").short()),
+            ("<foreign-tag>", SessionToken::parse(&foreign).expect("a token").id().short()),
         ];
         let http = Http::to(&host);
         let world = Self { http, main, old, busy, asking, names, heard, events: 6, sessions: 4, host };

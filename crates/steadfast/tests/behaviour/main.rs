@@ -34,3 +34,4 @@ mod stateless_listen;
 mod store_faults;
 mod sweeping;
 mod timers;
+mod tokens;

@@ -1,7 +1,8 @@
 //! S4: the end of the process. What was acknowledged is still there; what was running gets an explicit error.
 
 use crate::support::session::said;
-use crate::support::{Backing, Frame, Host, Session, json, within};
+use crate::support::sse::resumed;
+use crate::support::{Backing, Host, Session, json, within};
 
 #[tokio::test]
 async fn finished_answers_are_still_there() {
@@ -17,9 +18,9 @@ async fn finished_answers_are_still_there() {
         let session = session.via(&host);
         for frames in &streams {
             for (i, frame) in frames.iter().enumerate() {
-                let rest = session.resume(frame.id.as_deref().unwrap()).send().await.frames();
-                let rest: Vec<Frame> = rest.into_iter().filter(|frame| frame.comment.is_none()).collect();
-                assert_eq!(rest, frames[i + 1..]);
+                let id = frame.id.as_deref().unwrap();
+                let rest = session.resume(id).send().await.frames();
+                assert_eq!(resumed(&rest, id), frames[i + 1..]);
             }
         }
     }
@@ -53,8 +54,7 @@ async fn a_call_that_was_running_gets_one_explicit_error() {
     assert!(stream.try_next().await.is_err(), "the connection breaks with the process");
     let session = session.via(&host);
     for _ in 0..2 {
-        let events = session.resume(&priming).send().await.frames();
-        let events: Vec<_> = events.into_iter().filter(|frame| frame.comment.is_none()).collect();
+        let events = resumed(&session.resume(&priming).send().await.frames(), &priming);
         assert_eq!(events.len(), 2);
         assert_eq!(events[0], progress);
         let answer = events[1].message().unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use steadfast::SessionEventKind::Detached;
 
 use crate::support::session::said;
-use crate::support::sse::parse_frames;
+use crate::support::sse::{parse_frames, resumed};
 use crate::support::{Backing, Frame, Host, Session, Value, json};
 
 crate::on_every_store!(
@@ -18,6 +18,8 @@ crate::on_every_store!(
     a_stream_resumed_over_and_over_while_it_is_written,
     an_event_id_leads_to_its_own_stream_only,
     a_batch_is_resumed_as_one_stream,
+    a_resumed_stream_repeats_the_id_that_it_resumes_from,
+    a_stream_of_an_older_revision_is_resumed_with_nothing_in_front,
 );
 
 /// What a client has after a run: whole frames, without comments, with the number of the stream taken out.
@@ -74,9 +76,9 @@ async fn cut_at_every_byte_after_the_answer_was_produced(backing: Backing) {
         let seen = stream.cut_at(at);
         // Without the priming event a client cannot know the id. We do.
         let from = last_id(&seen).unwrap_or_else(|| next_stream(&before));
-        let resumed = session.resume(&from).send().await;
+        let rest = session.resume(&from).send().await.frames();
         let seen = if parse_frames(&seen).is_empty() { priming.clone() } else { story(&seen) };
-        assert_eq!(format!("{seen}{}", story(&resumed.body)), reference, "cut at byte {at}");
+        assert_eq!(format!("{seen}{}", tell(&resumed(&rest, &from))), reference, "cut at byte {at}");
         before = after;
     }
 }
@@ -104,17 +106,17 @@ async fn cut_at_every_event(backing: Backing, resumed_first: bool) {
             stream.cut();
             let from = seen.last().and_then(|frame| frame.id.clone()).expect("an id");
             let rest = if resumed_first {
-                let mut resumed = session.resume(&from).stream().await;
+                let mut stream = session.resume(&from).stream().await;
                 host.gates.reached(&name, 1).await;
                 host.gates.open(&name);
-                resumed.rest().await
+                stream.rest().await
             } else {
                 let cuts = (at - 1) * 2 + if cut == "inside of the next" { 2 } else { 1 };
                 host.heard.times(&session, Detached, cuts).await;
                 host.gates.open(&name);
                 session.resume(&from).stream().await.rest().await
             };
-            assert_eq!(format!("{}{}", tell(&seen), tell(&rest)), reference, "cut {name}");
+            assert_eq!(format!("{}{}", tell(&seen), tell(&resumed(&rest, &from))), reference, "cut {name}");
         }
     }
 }
@@ -137,7 +139,7 @@ async fn a_finished_stream_can_be_resumed_again_and_again(backing: Backing) {
             let id = frame.id.as_deref().expect("every event has an id");
             let rest = session.resume(id).send().await;
             assert_eq!(rest.status, 200);
-            assert_eq!(tell(&rest.frames()), tell(&whole[i + 1..]), "after {id}");
+            assert_eq!(tell(&resumed(&rest.frames(), id)), tell(&whole[i + 1..]), "after {id}");
         }
     }
 }
@@ -245,4 +247,59 @@ async fn a_batch_is_resumed_as_one_stream(backing: Backing) {
     let mut rest: Vec<_> = rest.iter().map(said).collect();
     rest.sort();
     assert_eq!(rest, ["a", "c"]);
+}
+
+/// The priming event of a resumed stream.
+fn prime(id: &str) -> String {
+    format!("id: {id}\nretry: 1000\ndata: \n\n")
+}
+
+/// A client that forgets its position with its connection (typescript-sdk #2499) is told it by the next one, even if that
+/// breaks before anything happens.
+async fn a_resumed_stream_repeats_the_id_that_it_resumes_from(backing: Backing) {
+    let host = Host::plain(backing).await;
+    let session = Session::open(&host).await;
+    // A stream that is over: the rest, byte by byte. Behind the answer there is nothing: an id would ask the client to come again.
+    let whole = session.tool(1, "progress", json!({"n": 2})).send().await.frames();
+    for (i, frame) in whole.iter().enumerate() {
+        let id = frame.id.as_deref().unwrap();
+        let rest = whole[i + 1..].iter().map(|frame| String::from_utf8_lossy(&frame.raw));
+        let rest = rest.collect::<String>();
+        let expect = if rest.is_empty() { rest } else { prime(id) + &rest };
+        let resumed = session.resume(id).send().await;
+        assert_eq!((resumed.status, resumed.text()), (200, expect), "after {id}");
+    }
+    // Streams that go on, of a call and of no call: cut again and again with nothing in between.
+    let call = session.tool(2, "gate", json!({"name": "a", "text": "late"})).stream().await;
+    let listener = session.listen().stream().await;
+    let mut resumed = Vec::new();
+    for mut stream in [call, listener] {
+        let mut id = stream.next().await.and_then(|frame| frame.id).expect("a priming event");
+        for _ in 0..3 {
+            stream.cut();
+            stream = session.resume(&id).stream().await;
+            let first = stream.next().await.expect("a priming event");
+            assert_eq!(String::from_utf8_lossy(&first.raw), prime(&id));
+            assert!(stream.is_quiet().await, "and nothing else");
+            id = first.id.expect("an id");
+        }
+        resumed.push(stream);
+    }
+    host.gates.open("a");
+    assert_eq!(resumed[0].messages().await.iter().map(said).collect::<Vec<_>>(), ["late"]);
+    assert_eq!(session.call(3, "notify_later", json!({"uri": "test:late"})).await["error"], Value::Null);
+    assert_eq!(resumed[1].message().await["params"]["uri"], "test:late");
+}
+
+/// Clients of these revisions may take an event without data for a broken message.
+async fn a_stream_of_an_older_revision_is_resumed_with_nothing_in_front(backing: Backing) {
+    let host = Host::plain(backing).await;
+    for revision in ["2025-03-26", "2025-06-18"] {
+        let session = Session::at(&host, revision).await;
+        let whole = session.tool(1, "progress", json!({"n": 2})).send().await.frames();
+        for (i, frame) in whole.iter().enumerate() {
+            let rest = session.resume(frame.id.as_deref().unwrap()).send().await;
+            assert_eq!((rest.status, tell(&rest.frames())), (200, tell(&whole[i + 1..])), "{revision}");
+        }
+    }
 }

@@ -156,7 +156,7 @@ async fn only_the_revision_that_knows_it_is_primed(backing: Backing) {
         assert_eq!(frames.iter().filter_map(Frame::message).count(), 2, "{revision}");
         let first = session.listen().stream().await.next().await.unwrap();
         assert_eq!(first.is_priming(), primed, "{revision}");
-        // A resumed stream has begun long ago.
+        // Nothing is left of this one, so the client is not asked to come again.
         let resumed = session.resume(frames.last().unwrap().id.as_deref().unwrap()).send().await.frames();
         assert_eq!(resumed.iter().filter(|frame| frame.id.is_some()).count(), 0, "{revision}");
     }

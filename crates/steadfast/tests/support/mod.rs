@@ -13,6 +13,7 @@ pub(crate) mod lifecycle;
 pub(crate) mod modern;
 pub(crate) mod place;
 pub(crate) mod questions;
+pub(crate) mod recorder;
 pub(crate) mod rng;
 pub(crate) mod session;
 pub(crate) mod sse;

@@ -98,7 +98,7 @@ impl Place {
 
 /// A name on a server that nothing else has, if there is such a server and the tests are built for it. Nodes are taken for dead
 /// sooner than in earnest.
-fn address(backing: Backing) -> Option<String> {
+pub(crate) fn address(backing: Backing) -> Option<String> {
     match backing {
         #[cfg(feature = "redis")]
         Backing::Redis => {

@@ -1,7 +1,7 @@
 //! A client's side of a session.
 
 use serde_json::{Value, json};
-use steadfast::SessionId;
+use steadfast::{SessionId, SessionToken};
 
 use super::{Host, Http, Reply, Request};
 
@@ -39,7 +39,7 @@ impl Session {
     }
 
     pub(crate) fn session_id(&self) -> SessionId {
-        SessionId::parse(&self.id).expect("an id of a session")
+        SessionToken::parse(&self.id).expect("the token of a session").id()
     }
 
     /// Puts the session's headers on a request.

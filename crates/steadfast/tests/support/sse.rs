@@ -55,6 +55,15 @@ impl std::fmt::Debug for Frame {
     }
 }
 
+/// What a resumed stream brought, without comments, behind the event that repeats the id it was resumed from. A stream that is
+/// over and has nothing left brings neither.
+pub(crate) fn resumed(frames: &[Frame], from: &str) -> Vec<Frame> {
+    let mut events = frames.iter().filter(|frame| frame.comment.is_none()).cloned();
+    let Some(first) = events.next() else { return Vec::new() };
+    assert_eq!(String::from_utf8_lossy(&first.raw), format!("id: {from}\nretry: 1000\ndata: \n\n"));
+    events.collect()
+}
+
 /// All whole frames.
 pub(crate) fn parse_frames(bytes: &[u8]) -> Vec<Frame> {
     let mut frames = Vec::new();

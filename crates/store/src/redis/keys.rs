@@ -32,11 +32,11 @@ impl Keys {
     }
 
     pub(super) fn rows(&self, session: SessionId) -> String {
-        format!("{}:{{{}}}", self.prefix, session.expose())
+        format!("{}:{{{}}}", self.prefix, session.text())
     }
 
     pub(super) fn log(&self, session: SessionId) -> String {
-        format!("{}:{{{}}}:log", self.prefix, session.expose())
+        format!("{}:{{{}}}:log", self.prefix, session.text())
     }
 
     /// The sessions in which a node may hold something.

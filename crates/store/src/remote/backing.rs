@@ -179,7 +179,7 @@ impl Told {
     const ERRAND: char = '!';
 
     pub(crate) fn text(self) -> String {
-        let mut text = self.session.expose();
+        let mut text = self.session.text();
         if self.errand {
             text.push(Self::ERRAND);
         }

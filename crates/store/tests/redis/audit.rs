@@ -21,7 +21,7 @@ pub(crate) fn audit(server: &RedisServer, prefix: &str, model: &Model) -> Result
     }
     let mut expected = BTreeSet::new();
     for (id, session) in &model.sessions {
-        let key = format!("{prefix}:{{{}}}", id.expose());
+        let key = format!("{prefix}:{{{}}}", id.text());
         let rows: BTreeSet<String> = server.hkeys(&key).expect("the server answers");
         same("rows", rows, row_names(session))?;
         let logged: BTreeSet<String> = server.hkeys(format!("{key}:log")).expect("the server answers");

@@ -97,7 +97,7 @@ async fn a_session_moves_to_another_server_while_it_is_used() {
     let place = Cluster { cluster, prefix: fresh_name() };
     let (one, other) = (open(place.options()), open(place.options()));
     let session = open_session(&one, 77).await;
-    let rows = format!("{}:{{{}}}", place.prefix, session.expose());
+    let rows = format!("{}:{{{}}}", place.prefix, session.text());
     run(&one, session, message("0")).await;
     run(&other, session, message("1")).await;
     let mut said = 2;

@@ -28,14 +28,14 @@ pub(crate) fn durable_server() -> Option<Server> {
 
 /// Keeps a session as it is now, beside it.
 pub(crate) fn copy_session(server: &Server, prefix: &str, session: SessionId) {
-    let key = format!("{prefix}:{{{}}}", session.expose());
+    let key = format!("{prefix}:{{{}}}", session.text());
     let () = ask(server, &format!("COPY {key} saved:{key}"));
     let () = ask(server, &format!("COPY {key}:log saved:{key}:log"));
 }
 
 /// Makes a session what it was then.
 pub(crate) fn put_session_back(server: &Server, prefix: &str, session: SessionId) {
-    let key = format!("{prefix}:{{{}}}", session.expose());
+    let key = format!("{prefix}:{{{}}}", session.text());
     let () = ask(server, &format!("COPY saved:{key} {key} REPLACE"));
     let () = ask(server, &format!("COPY saved:{key}:log {key}:log REPLACE"));
 }

@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_millis(50);
 
 /// Every request for it ends in an error of the server, as if its part of a cluster were down.
 fn trouble(server: &Server, prefix: &str, session: SessionId) {
-    let () = ask(server, &format!("SET {prefix}:{{{}}} nonsense", session.expose()));
+    let () = ask(server, &format!("SET {prefix}:{{{}}} nonsense", session.text()));
 }
 
 fn is_unavailable<T>(answer: &Result<T, StoreError>) -> bool {

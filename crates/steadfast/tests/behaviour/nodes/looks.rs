@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use steadfast::store::testing::{Fault, Faults, Gate, Operation};
-use steadfast_session::{Command, SessionId};
+use steadfast_session::Command;
 
 use crate::support::session::said;
 use crate::support::{Backing, json, within};
@@ -100,9 +100,9 @@ async fn sessions_that_cannot_be_looked_at_hold_up_no_other() {
         sessions.push((at_one, at_two, stream));
     }
     let (there, away) = sessions.split_last().unwrap();
-    let id = SessionId::parse(&there.0.id);
+    let id = there.0.session_id();
     nodes.faults.script(move |operation| {
-        matches!(operation, Operation::Held(session) if Some(session) != id).then_some(Fault::BeforeCommit)
+        matches!(operation, Operation::Held(session) if session != id).then_some(Fault::BeforeCommit)
     });
     assert_eq!(there.1.cancel(1).await.status, 202);
     nodes.one.gates.reached("cancelled", 1).await;
