@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::backend::Denial;
 use crate::changes::{ChangeFilter, Subscription, Subscriptions};
 use crate::refusal::Refusal;
+use crate::stateless::ExchangeObserver;
 
 /// One request in flight.
 #[derive(Debug)]
@@ -28,6 +29,7 @@ pub(crate) struct Exchange {
     waiting: Mutex<Waiting>,
     /// There while changes are to be heard of: from the acknowledgement to the answer.
     subscription: Mutex<Option<Subscription>>,
+    observer: Option<Arc<dyn ExchangeObserver>>,
 }
 
 /// What its client has not read yet.
@@ -61,6 +63,7 @@ impl Exchange {
         principal: Principal,
         deadline: Option<Time>,
         max_bytes: usize,
+        observer: Option<Arc<dyn ExchangeObserver>>,
     ) -> Arc<Self> {
         let waiting = Waiting { unacknowledged: deadline.is_none(), ..Waiting::default() };
         Arc::new(Self {
@@ -71,6 +74,7 @@ impl Exchange {
             max_bytes,
             waiting: Mutex::new(waiting),
             subscription: Mutex::new(None),
+            observer,
         })
     }
 
@@ -170,6 +174,12 @@ impl Exchange {
             return;
         }
         waiting.answered = true;
+        drop(waiting);
+        // Before its reader sees the answer.
+        if let Some(observer) = &self.observer {
+            observer.ended(&answer);
+        }
+        let mut waiting = self.waiting();
         waiting.answer = Some(answer);
         let reader = waiting.reader.take();
         drop(waiting);
@@ -294,7 +304,7 @@ mod tests {
     }
 
     fn exchange(deadline: Option<Time>) -> Arc<Exchange> {
-        Exchange::new(RequestId::Number(1), Principal::anonymous(), deadline, 10)
+        Exchange::new(RequestId::Number(1), Principal::anonymous(), deadline, 10, None)
     }
 
     #[test]
@@ -353,7 +363,8 @@ mod tests {
                 });
             }
             for _ in 0..20_000 {
-                let exchange = Exchange::new(RequestId::Number(1), Principal::anonymous(), None, 10_000);
+                let exchange =
+                    Exchange::new(RequestId::Number(1), Principal::anonymous(), None, 10_000, None);
                 exchange.acknowledge(&subscriptions, filter.clone(), "ack".into());
                 early.extend(replies(&exchange).first().filter(|first| *first != "ack").cloned());
             }

@@ -53,7 +53,7 @@ pub use listener::{SessionEvent, SessionEventKind};
 pub use live::LiveSession;
 pub use options::{AskOrder, Options};
 pub use refusal::Refusal;
-pub use stateless::ExchangeHandle;
+pub use stateless::{ExchangeHandle, ExchangeObserver};
 
 pub use bytes::Bytes;
 pub use steadfast_session::command::{Duplicates, Fence};

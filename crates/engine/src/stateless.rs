@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Poll;
 
 use bytes::Bytes;
@@ -19,7 +19,7 @@ use crate::calls::{catch_panic, unless_cancelled};
 use crate::changes::{Change, ChangeFilter, Subscriptions};
 use crate::drain::shutting_down;
 use crate::engine::Engine;
-use crate::exchange::{Exchange, Replies};
+use crate::exchange::{Answer, Exchange, Replies};
 use crate::refusal::Refusal;
 
 /// A stateless request, as its backend sees it.
@@ -81,9 +81,17 @@ impl ExchangeHandle {
     }
 }
 
+/// Hears of each stateless request that is no subscription: that it was accepted, and how it ended. Each
+/// that was accepted ends exactly once. It is told in place and must not block.
+pub trait ExchangeObserver: std::fmt::Debug + Send + Sync + 'static {
+    fn begun(&self);
+    fn ended(&self, answer: &Answer);
+}
+
 /// The stateless requests that this node works on.
 #[derive(Debug, Default)]
 pub(crate) struct Stateless {
+    observer: OnceLock<Arc<dyn ExchangeObserver>>,
     /// How many there are, those included that are being answered at once.
     taken: AtomicUsize,
     /// Those that were not answered at once.
@@ -145,7 +153,11 @@ impl Engine {
         let is_subscription = request.method == listen::METHOD;
         let place = self.take_place(is_subscription)?;
         let deadline = (!is_subscription).then(|| self.now().plus(self.options().call_deadline));
-        let exchange = Exchange::new(id, principal, deadline, self.options().exchange_bytes);
+        let observer = self.stateless.observer.get().filter(|_| !is_subscription).cloned();
+        if let Some(observer) = &observer {
+            observer.begun();
+        }
+        let exchange = Exchange::new(id, principal, deadline, self.options().exchange_bytes, observer);
         // From here on a client that goes away cancels.
         let replies = Replies::new(Arc::clone(&exchange));
         let mut work: Pin<Box<dyn Future<Output = ()> + Send>> =
@@ -160,6 +172,12 @@ impl Engine {
             });
         }
         Ok(replies)
+    }
+
+    /// From now on `observer` hears of stateless requests. The first one counts.
+    pub fn observe_exchanges(&self, observer: Arc<dyn ExchangeObserver>) {
+        // A second observer is a mistake of the caller that harms nobody.
+        let _ = self.stateless.observer.set(observer);
     }
 
     /// Tells every subscription of this node that wants to know.

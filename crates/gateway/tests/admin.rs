@@ -86,6 +86,46 @@ fn what_happens_is_counted() {
     assert!(!text.contains(&session[..8]), "no label names a session");
 }
 
+/// Requests of 2026-07-28 are calls, but for subscriptions, which last as long as their clients like.
+#[test]
+fn requests_without_a_session_are_counted_as_calls() {
+    let demo = Server::start_with(&["--store", "memory:", "--admin", "127.0.0.1:0"]);
+    let url = format!("http://{}/mcp", demo.address());
+    let arguments = ["--listen", "127.0.0.1:0", "--store", "memory:", "--admin", "127.0.0.1:0"];
+    let gateway = Server::serve(&[&["--upstream", &url][..], &arguments[..]].concat());
+    let post = |method: &str, params: serde_json::Value| {
+        let mut params = params;
+        params["_meta"] = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}});
+        let name = params["name"].as_str().map(|name| format!("Mcp-Name: {name}\r\n")).unwrap_or_default();
+        let headers = format!(
+            "Content-Type: application/json\r\nMCP-Protocol-Version: 2026-07-28\r\nMcp-Method: {method}\r\n{name}"
+        );
+        let request = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+        gateway.at("/mcp").send("POST", None, &headers, &request.to_string())
+    };
+    let found = post("server/discover", json!({})).read_to_end();
+    assert!(found.contains("supportedVersions"), "{found}");
+    let countdown = json!({"name": "countdown", "arguments": {"from": 1, "step_ms": 0}});
+    let answer = post("tools/call", countdown).read_to_end();
+    assert!(answer.contains("\"result\""), "{answer}");
+    let refused = post("tools/call", json!({"name": "nothing"})).read_to_end();
+    assert!(refused.contains("\"error\""), "{refused}");
+    let mut subscription = post("subscriptions/listen", json!({"notifications": {"toolsListChanged": true}}));
+    subscription.read_until("acknowledged");
+    // The gateway has asked the demo for its revisions on its own account, too.
+    for (server, begun, results, seconds) in [(&gateway, 3.0, 2.0, Some(3.0)), (&demo, 4.0, 3.0, None)] {
+        let seen = metrics(server);
+        let at = |name: &str| seen.get(name).copied();
+        assert_eq!(at(r#"steadfast_calls_begun_total{endpoint="/mcp"}"#), Some(begun), "{seen:#?}");
+        let finished = |outcome: &str| {
+            at(&format!(r#"steadfast_calls_finished_total{{endpoint="/mcp",outcome="{outcome}"}}"#))
+        };
+        assert_eq!((finished("result"), finished("error")), (Some(results), Some(1.0)), "{seen:#?}");
+        assert_eq!(at(r#"steadfast_call_seconds_count{endpoint="/mcp"}"#), seconds, "{seen:#?}");
+        assert_eq!(at(r#"steadfast_subscriptions{endpoint="/mcp"}"#), Some(1.0));
+    }
+}
+
 fn metrics(server: &Server) -> BTreeMap<String, f64> {
     let text = get(server.admin(), "/metrics");
     assert!(

@@ -221,7 +221,7 @@ fn a_client_that_goes_while_its_session_is_opened_leaves_no_program() {
     let mut pid = Value::Null;
     eventually("the program is there", || {
         let text = std::fs::read_to_string(&starts).unwrap_or_default();
-        pid = text.parse::<u64>().map(Value::from).unwrap_or_default();
+        pid = text.trim().parse::<u64>().map(Value::from).unwrap_or_default();
         pid.is_u64()
     });
     drop(opening);
@@ -237,4 +237,112 @@ fn a_program_that_is_not_there_is_warned_of_and_served() {
     let _gateway = Server::serve_logged(&arguments, &log, &[]);
     let told = "is in its PATH";
     eventually("a warning", || std::fs::read_to_string(&log).unwrap().contains(told));
+}
+
+/// Posts a request of 2026-07-28.
+fn modern(at: At<'_>, method: &str, mut params: Value) -> String {
+    let mut headers = format!(
+        "Content-Type: application/json\r\nMCP-Protocol-Version: 2026-07-28\r\nMcp-Method: {method}\r\n"
+    );
+    if let Some(name) = params["name"].as_str() {
+        headers += &format!("Mcp-Name: {name}\r\n");
+    }
+    params["_meta"] = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}});
+    let request = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+    at.send("POST", None, &headers, &request.to_string()).read_to_end()
+}
+
+/// What a client does, whether its session is opened, and what it speaks.
+#[derive(Clone, Copy, Debug)]
+enum Client {
+    /// Opens a session at once.
+    Legacy,
+    /// Asks for the revisions first, and opens a session if the server has sessions.
+    Modern,
+    /// The same, with a call instead of the question.
+    ModernAtOnce,
+}
+
+#[test]
+fn the_first_connection_starts_a_program_once() {
+    for (client, mode, opens_session) in [
+        (Client::Legacy, "good", true),
+        (Client::Modern, "good", true),
+        (Client::ModernAtOnce, "good", true),
+        (Client::Modern, "modern", false),
+        (Client::ModernAtOnce, "modern", false),
+        (Client::Legacy, "modern", true),
+        (Client::Legacy, "modern-only", false),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, starts) = (directory.path().join("steadfast.toml"), directory.path().join("starts"));
+        let text = format!(
+            "listen = \"127.0.0.1:0\"\nstore = \"memory:\"\n[[endpoint]]\n\
+             stdio = {{ command = \"python3\", args = [\"{PROGRAM}\", \"{mode}\"], env = {{ STARTS = \"{}\" }} }}\n",
+            starts.display()
+        );
+        std::fs::write(&file, text).unwrap();
+        let gateway = Server::serve(&["--config", file.to_str().unwrap()]);
+        let at = gateway.at("/mcp");
+        let is_stateless = match client {
+            Client::Legacy => false,
+            Client::Modern => modern(at, "server/discover", json!({})).contains("supportedVersions"),
+            Client::ModernAtOnce => !modern(at, "tools/call", json!({"name": "echo"})).contains("-32022"),
+        };
+        assert_eq!(is_stateless, mode == "modern" && !matches!(client, Client::Legacy), "{client:?} {mode}");
+        if is_stateless {
+            let reply = modern(at, "tools/call", json!({"name": "echo"}));
+            assert!(reply.contains("\"pid\""), "{reply}");
+        } else if opens_session {
+            assert!(result(at, &at.open_session(), "echo")["pid"].is_u64(), "{client:?} {mode}");
+        } else {
+            let initialize = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+                "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"},
+            }});
+            let reply = at.post(None, &initialize).read_to_end();
+            assert!(!reply.contains("mcp-session-id"), "{reply}");
+        }
+        let started = std::fs::read_to_string(&starts).unwrap();
+        assert_eq!(started.lines().count(), 1, "{client:?} {mode}: {started}");
+    }
+}
+
+/// Programs are often other people's code, and the gateway's environment has the secrets of all of them.
+#[test]
+fn a_program_receives_the_variables_that_it_is_meant_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("log");
+    let command = format!("python3 '{PROGRAM}'");
+    let arguments = ["--stdio", &command, "--listen", "127.0.0.1:0", "--store", "memory:"];
+    let variables = ["--env", "SECRET_OF_ITS_OWN", "--env", "GIVEN=by=flag"];
+    let gateway = Server::serve_logged(
+        &[&arguments[..], &variables[..]].concat(),
+        &log,
+        &[("SECRET_OF_THE_GATEWAY", "s"), ("SECRET_OF_ITS_OWN", "s"), ("HOME", "/"), ("LC_ALL", "C")],
+    );
+    let at = gateway.at("/mcp");
+    let seen = result(at, &at.open_session(), "environment");
+    let names: Vec<&str> = seen["names"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert_eq!(seen["value"], "by=flag");
+    for name in ["PATH", "HOME", "LC_ALL", "SECRET_OF_ITS_OWN"] {
+        assert!(names.contains(&name), "{name} in {names:?}");
+    }
+    // CARGO_MANIFEST_DIR stands for everything else that the test itself was started with.
+    for name in ["SECRET_OF_THE_GATEWAY", "CARGO_MANIFEST_DIR"] {
+        assert!(!names.contains(&name), "{name} in {names:?}");
+    }
+}
+
+#[test]
+fn the_log_says_how_a_program_that_ends_at_once_receives_variables() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("log");
+    let command = format!("python3 '{PROGRAM}' exit");
+    let arguments = ["--stdio", &command, "--listen", "127.0.0.1:0", "--store", "memory:"];
+    let gateway = Server::serve_logged(&arguments, &log, &[]);
+    modern(gateway.at("/mcp"), "server/discover", json!({}));
+    eventually("a line", || {
+        let text = std::fs::read_to_string(&log).unwrap();
+        text.lines().any(|line| line.contains("a program has ended") && line.contains("`inherit_env`"))
+    });
 }

@@ -144,6 +144,8 @@ pub struct Stdio {
     pub farewell: Duration,
     /// Programs at a time. One more is refused.
     pub processes: usize,
+    /// How long a process runs on that has no session and no request in flight.
+    pub idle: Duration,
 }
 
 impl Stdio {
@@ -155,6 +157,7 @@ impl Stdio {
             opening: Duration::from_secs(180),
             farewell: Duration::from_secs(2),
             processes: 256,
+            idle: Duration::from_secs(5 * 60),
         }
     }
 }
@@ -164,8 +167,11 @@ impl Stdio {
 pub struct Program {
     pub command: String,
     pub arguments: Vec<String>,
-    /// Added to the environment of this process.
+    /// Variables that are set for it, besides those that it receives from this process.
     pub environment: BTreeMap<String, String>,
+    /// Variables of this process that it receives by name. Without a name it receives `PATH`, `HOME` and a
+    /// few others that hold no secrets.
+    pub inherit: Vec<String>,
     /// Where it is started, if not where this process was.
     pub folder: Option<PathBuf>,
 }

@@ -1,5 +1,6 @@
 //! The listener for operators: is it alive, is it ready, and numbers.
 
+mod exchange_meter;
 mod http_meter;
 mod metrics;
 mod store_meter;
@@ -17,6 +18,7 @@ use steadfast_http::ResponseBody;
 use steadfast_http::listen::Incoming;
 use tower_service::Service;
 
+pub(crate) use exchange_meter::ExchangeMeter;
 pub(crate) use http_meter::{Counted, HttpMeter};
 pub(crate) use metrics::{At, Event, Metrics, Reload, seconds};
 pub(crate) use store_meter::{Noted, StoreMeter};

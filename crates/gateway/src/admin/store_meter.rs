@@ -165,16 +165,27 @@ fn outcome(payload: &[u8]) -> &'static str {
     struct Error {
         data: Option<Data>,
     }
-    #[derive(Deserialize)]
-    struct Data {
-        reason: Option<String>,
-    }
     if !is_error(payload) {
         return "result";
     }
     let short = (payload.len() <= MAX_ERROR_BYTES).then_some(payload);
     let read = short.and_then(|payload| serde_json::from_slice::<Response>(payload).ok());
-    let reason = read.and_then(|response| response.error.data?.reason);
+    known_reason(read.and_then(|response| response.error.data))
+}
+
+/// The same for an error whose `data` is this JSON text.
+pub(super) fn outcome_of_error(data: Option<&str>) -> &'static str {
+    let short = data.filter(|data| data.len() <= MAX_ERROR_BYTES);
+    known_reason(short.and_then(|data| serde_json::from_str(data).ok()))
+}
+
+#[derive(Deserialize)]
+struct Data {
+    reason: Option<String>,
+}
+
+fn known_reason(data: Option<Data>) -> &'static str {
+    let reason = data.and_then(|data| data.reason);
     let ours = OUR_ERRORS.into_iter().find(|ours| Some(*ours) == reason.as_deref());
     ours.unwrap_or("error")
 }

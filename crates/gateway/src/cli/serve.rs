@@ -20,6 +20,8 @@ Examples:
                                                            in front of its replicas
   steadfast serve --stdio 'npx -y @modelcontextprotocol/server-everything stdio'
                                                            in front of a program
+  steadfast serve --stdio 'uvx mcp-server-git' --env GITHUB_TOKEN
+                                                           a program that receives this variable of yours
   steadfast serve --config steadfast.toml                  several endpoints, and every setting
   steadfast serve --demo                                   try it; sessions are kept in a file of yours
   steadfast serve --demo --store memory:                   nothing is written anywhere
@@ -37,6 +39,11 @@ pub(crate) struct Serve {
     /// Serve this program, which speaks on its standard input and output. Quotes work as in a shell
     #[arg(long, value_name = "COMMAND", group = "what")]
     pub(crate) stdio: Option<String>,
+
+    /// Set a variable of the program of --stdio, or with NAME alone pass on the gateway's own (repeatable). Besides these it
+    /// receives PATH, HOME, LANG and others that hold no secrets
+    #[arg(long = "env", value_name = "NAME[=VALUE]", requires = "stdio", value_parser = variable)]
+    pub(crate) variables: Vec<Variable>,
 
     /// Serve what this file says, and follow its changes
     #[arg(long, value_name = "FILE", group = "what")]
@@ -149,7 +156,16 @@ impl Serve {
             return Ok(None);
         }
         let flag = if let Some(command) = &self.stdio {
-            set("stdio", Some(Value::Table(program(command)?)));
+            let mut stdio = program(command)?;
+            let (set_here, inherited): (Vec<_>, Vec<_>) =
+                self.variables.iter().partition(|variable| variable.value.is_some());
+            let values = set_here
+                .into_iter()
+                .filter_map(|Variable { name, value }| Some((name.clone(), value.clone()?.into())));
+            stdio.insert("env".into(), Value::Table(values.collect()));
+            let names: Vec<_> = inherited.into_iter().map(|variable| variable.name.clone()).collect();
+            stdio.insert("inherit_env".into(), names.into());
+            set("stdio", Some(Value::Table(stdio)));
             "--stdio"
         } else if self.demo {
             set("demo", Some(true.into()));
@@ -204,6 +220,31 @@ pub(crate) enum OrderFlag {
     Strict,
 }
 
+/// A variable of a program: with its value, or as the gateway has it.
+#[derive(Clone)]
+pub(crate) struct Variable {
+    name: String,
+    value: Option<String>,
+}
+
+/// Leaves out the value, which may be a secret.
+impl std::fmt::Debug for Variable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Variable").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+fn variable(text: &str) -> Result<Variable, String> {
+    let (name, value) = match text.split_once('=') {
+        Some((name, value)) => (name, Some(value.to_owned())),
+        None => (text, None),
+    };
+    if name.is_empty() {
+        return Err("write NAME or NAME=VALUE".to_owned());
+    }
+    Ok(Variable { name: name.to_owned(), value })
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Milliseconds(u128);
 
@@ -224,6 +265,18 @@ mod tests {
         assert_eq!(address.0, text);
         assert!(!format!("{address:?}").contains("secret"));
         assert!("nowhere://me:secret@host".parse::<StoreAddress>().is_err());
+    }
+
+    #[test]
+    fn variables_of_a_program_are_named_or_set() {
+        let read = |text| variable(text).map(|variable| (variable.name, variable.value));
+        assert_eq!(read("TOKEN"), Ok(("TOKEN".to_owned(), None)));
+        assert_eq!(read("A=b=c"), Ok(("A".to_owned(), Some("b=c".to_owned()))));
+        assert_eq!(read("A="), Ok(("A".to_owned(), Some(String::new()))));
+        for text in ["", "=x"] {
+            assert_eq!(read(text), Err("write NAME or NAME=VALUE".to_owned()));
+        }
+        assert!(!format!("{:?}", variable("A=secret").expect("a variable")).contains("secret"));
     }
 
     #[test]

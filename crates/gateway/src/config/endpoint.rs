@@ -146,8 +146,10 @@ pub(crate) struct Stdio {
     /// The program: a path, or a name that is looked for in `PATH`.
     pub(crate) command: String,
     pub(crate) args: Vec<String>,
-    /// Added to the gateway's own environment. Values can be `"env:NAME"` and `"file:PATH"`.
+    /// Variables that are set for it. Values can be `"env:NAME"` and `"file:PATH"`.
     pub(crate) env: BTreeMap<String, String>,
+    /// Variables of the gateway that it receives besides `PATH`, `HOME`, `LANG` and others that hold no secrets.
+    pub(crate) inherit_env: Vec<String>,
     /// Where it is started; where the gateway was, unless set.
     pub(crate) folder: Option<String>,
     /// One process for each session, or one for all.
@@ -158,6 +160,8 @@ pub(crate) struct Stdio {
     pub(crate) farewell: Time,
     /// Processes at a time. One more is refused.
     pub(crate) processes: usize,
+    /// How long a process runs on that has no session and no request in flight, such as one for clients of 2026-07-28.
+    pub(crate) idle: Time,
 }
 
 impl Default for Stdio {
@@ -167,11 +171,13 @@ impl Default for Stdio {
             command: String::new(),
             args: Vec::new(),
             env: BTreeMap::new(),
+            inherit_env: Vec::new(),
             folder: None,
             sharing: Sharing::PerSession,
             line_bytes: Size(plain.line_bytes as u64),
             farewell: Time(plain.farewell),
             processes: plain.processes,
+            idle: Time(plain.idle),
         }
     }
 }

@@ -14,7 +14,7 @@ use super::hub::Hub;
 use super::mounts::Mounted;
 use super::namespace::Namespace;
 use super::swap::Swap;
-use crate::admin::{At, HttpMeter, Metrics};
+use crate::admin::{At, ExchangeMeter, HttpMeter, Metrics};
 use crate::config::{Behind, EndpointPlan, Written};
 use crate::demo::Demo;
 
@@ -54,6 +54,7 @@ impl Running {
         let config = match &plan.behind {
             Behind::Demo => {
                 let engine = demo(&plan, store).await?;
+                observe(&engine, &plan, metrics);
                 let started = plan.written.clone();
                 return Ok(Self { plan, started, namespace, door, engine, backend: None, meter });
             }
@@ -66,6 +67,7 @@ impl Running {
         let behind: Arc<Swap> = Arc::clone(&backend);
         let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
         let engine = Engine::start(store, behind, clock, entropy, plan.options(), Vec::new()).await?;
+        observe(&engine, &plan, metrics);
         let started = plan.written.clone();
         Ok(Self { plan, started, namespace, door, engine, backend: Some(backend), meter })
     }
@@ -152,6 +154,13 @@ impl Running {
                 backend.current().close().await;
             }
         }
+    }
+}
+
+/// Counts the requests that no store sees, if anybody wants to know.
+fn observe(engine: &Engine, plan: &EndpointPlan, metrics: Option<&Arc<Metrics>>) {
+    if let Some(metrics) = metrics {
+        engine.observe_exchanges(Arc::new(ExchangeMeter::new(Arc::clone(metrics), &plan.path)));
     }
 }
 

@@ -50,6 +50,17 @@ impl Swap {
         self.opening().remove(session).unwrap_or_else(|| self.current())
     }
 
+    /// Observes how long an answer takes.
+    fn timed(&self, answer: BoxFuture<Answer>) -> BoxFuture<Answer> {
+        let Some(took) = self.took.clone() else { return answer };
+        let begun = Instant::now();
+        Box::pin(async move {
+            let answer = answer.await;
+            took.observe(seconds(begun.elapsed()));
+            answer
+        })
+    }
+
     fn opening(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Upstream>>> {
         self.opening.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -83,14 +94,7 @@ impl Backend for Swap {
     }
 
     fn call(&self, call: CallHandle, request: Incoming) -> BoxFuture<Result<Bytes, ErrorObject>> {
-        let answer = self.current().call(call, request);
-        let Some(took) = self.took.clone() else { return answer };
-        let begun = Instant::now();
-        Box::pin(async move {
-            let answer = answer.await;
-            took.observe(seconds(begun.elapsed()));
-            answer
-        })
+        self.timed(self.current().call(call, request))
     }
 
     fn route(&self, session: &SessionHandle, request: &Incoming) -> Routing {
@@ -110,7 +114,10 @@ impl Backend for Swap {
     }
 
     fn serve(&self, exchange: ExchangeHandle, request: Incoming) -> BoxFuture<Answer> {
-        self.current().serve(exchange, request)
+        // A subscription lasts for as long as its client likes, which says nothing about the server.
+        let is_call = !exchange.is_subscription();
+        let answer = self.current().serve(exchange, request);
+        if is_call { self.timed(answer) } else { answer }
     }
 
     fn notify(&self, session: SessionHandle, notification: Incoming) -> BoxFuture<()> {

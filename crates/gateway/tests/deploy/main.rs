@@ -134,6 +134,16 @@ fn the_unit_names_a_store_that_works() {
     check(&read("steadfast.toml"), store.expect("a store"));
 }
 
+/// Node.js compiles while it runs, and `npx` keeps what it downloads under HOME, which a dynamic user does not have.
+#[test]
+fn the_unit_fits_programs_that_are_started_by_npx() {
+    let unit = read("systemd/steadfast.service");
+    let value = |key: &str| unit.lines().find_map(|line| line.strip_prefix(key));
+    let state = value("StateDirectory=").expect("a folder that can be written");
+    assert_eq!(value("Environment=HOME="), Some(format!("/var/lib/{state}").as_str()));
+    assert_eq!(value("MemoryDenyWriteExecute="), None);
+}
+
 #[test]
 fn whoever_stops_a_gateway_waits_for_longer_than_it_takes() {
     let longer = |name: &str, given: Duration, needed: Duration| {

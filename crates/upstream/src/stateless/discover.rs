@@ -75,12 +75,16 @@ fn verdict_in(bytes: &Bytes, own: i64) -> Option<Verdict> {
         MessageKind::Response(Some(id)) => *id == RequestId::Number(own),
         MessageKind::Request(_) | MessageKind::Notification => false,
     };
-    let result = || splice::find(message.text, &["result"]).map(|part| message.text[part].as_bytes());
-    let verdict = || match error_in(&message) {
+    is_ours.then(|| verdict_of(&message))
+}
+
+/// What an answer to `server/discover` shows.
+pub(crate) fn verdict_of(answer: &Message<'_>) -> Verdict {
+    let result = || splice::find(answer.text, &["result"]).map(|part| answer.text[part].as_bytes());
+    match error_in(answer) {
         Some(error) => era::of_code(error.code),
         None => era::of_result(result().unwrap_or_default()),
-    };
-    is_ours.then(verdict)
+    }
 }
 
 /// Why nobody is served now, in the words of whoever said so.

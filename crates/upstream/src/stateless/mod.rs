@@ -11,6 +11,7 @@ mod forward;
 mod outgoing;
 mod serve;
 
-pub(crate) use era::Era;
+pub(crate) use discover::verdict_of;
+pub(crate) use era::{Era, Verdict};
 pub use forward::{Forwarder, Missed};
 pub(crate) use serve::serve;

@@ -1,16 +1,16 @@
 //! A program as an HTTP server.
 
-use std::future::Future;
+mod stateless;
+
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::BodyExt as _;
 use steadfast_client::Boxed;
 use steadfast_client::transport::{Body, SendError, Transport};
-use steadfast_wire::rpc::{ErrorObject, METHOD_NOT_FOUND};
+use steadfast_wire::rpc::ErrorObject;
 use steadfast_wire::{Message, MessageKind, RequestId, headers};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
@@ -19,7 +19,7 @@ use super::body::Source;
 use super::mail::End;
 use super::process::{Flight, Process, WriteError};
 use super::programs::Yard;
-use super::reply::{empty, events, full, json, not_found, refuse};
+use super::reply::{empty, events, json, not_found, refuse};
 use super::restarts::Restarts;
 use super::router::Sender;
 use super::session_id::SessionId;
@@ -29,11 +29,7 @@ use crate::config::Sharing;
 
 /// How long an answer is waited for before the head of a stream goes out. One that comes in time is plain JSON.
 const HEAD_PATIENCE: Duration = Duration::from_secs(1);
-/// How long a program may take to answer `server/discover`. Some with sessions ignore what they do not know; then it counts
-/// as unknown to them.
-const DISCOVER_PATIENCE: Duration = Duration::from_secs(10);
 
-const DISCOVER: &str = "server/discover";
 const INITIALIZE: &str = "initialize";
 
 /// The way to a program: starts it when a session is opened, and again after it has ended. Dropped, it ends it.
@@ -75,6 +71,8 @@ struct Opening {
 enum Unopened {
     /// The process has ended by itself.
     Ended(Unavailable),
+    /// The process was ended for want of use before anything was sent to it.
+    Unsent(Unavailable),
     Otherwise(Unavailable),
 }
 
@@ -145,12 +143,19 @@ impl Child {
     async fn open(&self, message: &Message<'_>, id: &RequestId) -> Response<Body> {
         let mut starts = self.starts.lock().await;
         let mut opened = self.open_once(&mut starts, message, id).await;
-        if let Err(Unopened::Ended(_)) = &opened
-            && self.yard.openings().failures() == 1
-        {
+        let is_worth_another = match &opened {
+            Err(Unopened::Ended(_)) => self.yard.openings().failures() == 1,
+            Err(Unopened::Unsent(_)) => true,
+            Ok(_) | Err(Unopened::Otherwise(_)) => false,
+        };
+        if is_worth_another {
             opened = self.open_once(&mut starts, message, id).await;
         }
-        opened.unwrap_or_else(|(Unopened::Ended(why) | Unopened::Otherwise(why))| why.response(id))
+        let (Unopened::Ended(why) | Unopened::Unsent(why) | Unopened::Otherwise(why)) = match opened {
+            Ok(response) => return response,
+            Err(unopened) => unopened,
+        };
+        why.response(id)
     }
 
     async fn open_once(
@@ -166,13 +171,15 @@ impl Child {
         }
         let (process, generation) = self.running(&mut starts.restarts).await.map_err(Unopened::Otherwise)?;
         let boot = self.yard.boot;
+        let gone = || Unopened::Unsent(Unavailable::now(WriteError::Gone.to_string()));
         if let Some(result) = process.welcome() {
             let text =
                 [format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"#).as_bytes(), &result, b"}"].concat();
-            return Ok(SessionId { boot, generation, seat: process.seat() }.welcome(text.into()));
+            let seat = process.seat().ok_or_else(gone)?;
+            return Ok(SessionId { boot, generation, seat }.welcome(text.into()));
         }
         if starts.opening.as_ref().is_none_or(|opening| opening.generation != generation) {
-            let seat = process.seat();
+            let seat = process.seat().ok_or_else(gone)?;
             match process.begin(Sender::Opening(seat), message, id) {
                 Ok(flight) => {
                     let end = Instant::now() + self.yard.pace().opening;
@@ -210,26 +217,6 @@ impl Child {
         }
     }
 
-    /// Serves a request that needs no session.
-    async fn serve_stateless(&self, message: &Message<'_>, id: &RequestId) -> Response<Body> {
-        let process = match self.process() {
-            Some(process) => process,
-            None => match self.running(&mut self.starts.lock().await.restarts).await {
-                Ok((process, _)) => process,
-                Err(unavailable) => return unavailable.for_now().response(id),
-            },
-        };
-        let answer = call(&process, Sender::Stateless, message, id);
-        if message.method != DISCOVER {
-            return answer.await;
-        }
-        let unknown = || {
-            let error = ErrorObject::new(METHOD_NOT_FOUND, format!("the program does not answer {DISCOVER}"));
-            refuse(StatusCode::NOT_FOUND, Some(id), &error)
-        };
-        tokio::time::timeout(DISCOVER_PATIENCE, whole(answer)).await.unwrap_or_else(|_| unknown())
-    }
-
     /// The process, if it is of use.
     fn process(&self) -> Option<Arc<Process>> {
         self.current().process.clone().filter(|process| !process.is_gone())
@@ -255,9 +242,17 @@ impl Child {
             old.ended().await;
             note_end(starts, &old);
         }
-        let wait = self.yard.wait(starts)?;
-        tokio::time::sleep(wait).await;
-        let process = self.start()?;
+        let process = match self.yard.take_spare() {
+            Some(process) => {
+                process.rename(&self.name);
+                process
+            }
+            None => {
+                let wait = self.yard.wait(starts)?;
+                tokio::time::sleep(wait).await;
+                self.start()?
+            }
+        };
         let generation = self.yard.generations.fetch_add(1, Ordering::Relaxed) + 1;
         let before = std::mem::replace(
             &mut *self.current(),
@@ -328,25 +323,19 @@ async fn call(
     message: &Message<'_>,
     id: &RequestId,
 ) -> Response<Body> {
-    let mut flight: Flight = match process.begin(sender, message, id) {
-        Ok(flight) => flight,
+    match process.begin(sender, message, id) {
+        Ok(flight) => answered(flight).await,
         // It ended a moment ago, and what comes next finds that out.
-        Err(WriteError::Gone) if sender != Sender::Stateless => return not_found(),
-        Err(error) => return unwritten(&error, id),
-    };
-    match tokio::time::timeout(HEAD_PATIENCE, flight.reader.first()).await {
-        Ok(Some(End::Answer(text))) => json(StatusCode::OK, text),
-        _ => events(Source::Flight(flight)),
+        Err(WriteError::Gone) => not_found(),
+        Err(error) => unwritten(&error, id),
     }
 }
 
-/// An answer all of whose body is there.
-async fn whole(answer: impl Future<Output = Response<Body>>) -> Response<Body> {
-    let (head, body) = answer.await.into_parts();
-    match body.collect().await {
-        Ok(body) => Response::from_parts(head, full(body.to_bytes())),
-        // The program has ended: it counts as one that does not know the question.
-        Err(_) => empty(StatusCode::NOT_FOUND),
+/// What comes back to a request.
+async fn answered(mut flight: Flight) -> Response<Body> {
+    match tokio::time::timeout(HEAD_PATIENCE, flight.reader.first()).await {
+        Ok(Some(End::Answer(text))) => json(StatusCode::OK, text),
+        _ => events(Source::Flight(flight)),
     }
 }
 

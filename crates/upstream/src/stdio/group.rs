@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::process::{Child, Command};
 
+use super::environment;
 use crate::config::Program;
 
 /// A running program. Dropped, it is killed; what it started is left to the [`Watch`](super::watch::Watch).
@@ -19,7 +20,8 @@ pub(super) struct Group {
 impl Group {
     pub(super) fn start(program: &Program) -> io::Result<Self> {
         let mut command = Command::new(&program.command);
-        command.args(&program.arguments).envs(&program.environment);
+        command.args(&program.arguments);
+        environment::apply(&mut command, program);
         if let Some(folder) = &program.folder {
             command.current_dir(folder);
         }

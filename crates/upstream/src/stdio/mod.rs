@@ -16,6 +16,7 @@
 
 mod body;
 mod child;
+mod environment;
 mod group;
 mod lines;
 mod mail;

@@ -36,7 +36,7 @@ pub(super) async fn write(process: Arc<Process>, mut stdin: ChildStdin, mut line
         text.extend_from_slice(&line.text);
         text.push(b'\n');
         if let Err(error) = stdin.write_all(&text).await {
-            tracing::debug!(session = process.name(), %error, "the program takes no input");
+            tracing::debug!(session = &*process.name(), %error, "the program takes no input");
             return;
         }
     }
@@ -57,7 +57,7 @@ pub(super) async fn read(process: Arc<Process>, stdout: ChildStdout, line_bytes:
             }
             Ok(Some(Line::TooLong(start))) => {
                 tracing::warn!(
-                    session = process.name(),
+                    session = &*process.name(),
                     line = quote(&start),
                     "the program wrote too long a line"
                 );
@@ -66,7 +66,7 @@ pub(super) async fn read(process: Arc<Process>, stdout: ChildStdout, line_bytes:
             }
             Ok(None) => return,
             Err(error) => {
-                tracing::debug!(session = process.name(), %error, "the program cannot be read");
+                tracing::debug!(session = &*process.name(), %error, "the program cannot be read");
                 return;
             }
         }
@@ -92,7 +92,7 @@ fn take(process: &Process, line: &Bytes, faults: &mut Faults) -> Option<()> {
     faults.garbage += 1;
     if let May::Log(dropped) = faults.quota.take(Instant::now()) {
         let line = quote(line);
-        tracing::warn!(session = process.name(), %error, line, is_answer, dropped, "the program wrote no message");
+        tracing::warn!(session = &*process.name(), %error, line, is_answer, dropped, "the program wrote no message");
     }
     (faults.garbage < MAX_GARBAGE).then_some(())
 }
@@ -104,7 +104,7 @@ fn receive(process: &Process, message: &Message<'_>, faults: &mut Faults) {
     }
     let Some(trouble) = trouble else { return };
     let May::Log(dropped) = faults.quota.take(Instant::now()) else { return };
-    let (session, method) = (process.name(), quote(message.method.as_bytes()));
+    let (session, method) = (&*process.name(), quote(message.method.as_bytes()));
     match trouble {
         Trouble::UnknownAnswer => {
             tracing::debug!(session, id = ?message.id(), dropped, "an answer that nobody waits for");
@@ -127,7 +127,7 @@ pub(super) async fn read_side(process: Arc<Process>, stderr: ChildStderr) {
             continue;
         }
         if let May::Log(dropped) = quota.take(Instant::now()) {
-            tracing::info!(session = process.name(), dropped, "{line}");
+            tracing::info!(session = &*process.name(), dropped, "{line}");
         }
         process.set_last_words(line);
     }

@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::environment;
 use super::group::Group;
 use super::mail::{Mailbox, Reader};
 use super::pipes;
@@ -29,8 +30,6 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 pub(super) struct Process {
-    /// The session that it was started for, to people who read the log.
-    name: String,
     router: Mutex<Router>,
     input: mpsc::Sender<Written>,
     room: Arc<Semaphore>,
@@ -48,6 +47,8 @@ pub(super) struct Process {
 
 #[derive(Debug, Default)]
 struct State {
+    /// The session that uses it, for the log.
+    name: Arc<str>,
     /// The JSON text of the result of `initialize`.
     welcome: Option<Bytes>,
     /// Why it is to end, if somebody here decided so.
@@ -105,12 +106,11 @@ impl Process {
         };
         let (input, lines) = mpsc::channel(MAX_INPUT_LINES);
         let process = Arc::new(Self {
-            name: name.to_owned(),
             router: Mutex::default(),
             input,
             room: Arc::new(Semaphore::new(MAX_INPUT_BYTES as usize)),
             sent: AtomicU64::new(0),
-            state: Mutex::default(),
+            state: Mutex::new(State { name: name.into(), ..State::default() }),
             started: Instant::now(),
             ending,
             gone: CancellationToken::new(),
@@ -127,7 +127,8 @@ impl Process {
             side: tokio::spawn(pipes::read_side(Arc::clone(&process), stderr)),
             writer: tokio::spawn(pipes::write(Arc::clone(&process), stdin, lines)),
         };
-        let keeper = Arc::clone(&process).keep(group, readers, stdio.farewell, Arc::clone(watch), permit);
+        let times = (stdio.idle, stdio.farewell);
+        let keeper = Arc::clone(&process).keep(group, readers, times, Arc::clone(watch), permit);
         tokio::spawn(keeper);
         Ok(process)
     }
@@ -151,8 +152,14 @@ impl Process {
         self.end_because(Reason::Misconduct(what));
     }
 
-    pub(super) fn name(&self) -> &str {
-        &self.name
+    pub(super) fn name(&self) -> Arc<str> {
+        Arc::clone(&self.state().name)
+    }
+
+    /// From now on this session uses it.
+    pub(super) fn rename(&self, name: &str) {
+        let before = std::mem::replace(&mut self.state().name, name.into());
+        tracing::debug!(session = name, before = &*before, "a program that runs serves this session");
     }
 
     pub(super) fn set_last_words(&self, line: String) {
@@ -178,8 +185,16 @@ impl Process {
         self.state().welcome = Some(result);
     }
 
-    pub(super) fn seat(&self) -> u64 {
-        self.router().seat()
+    /// A place for a session, unless the process is about to end.
+    pub(super) fn seat(&self) -> Option<u64> {
+        let mut router = self.router();
+        (!self.is_gone()).then(|| router.seat())
+    }
+
+    /// Whether a session may have it that knows nothing of what it was used for before: it was sent nothing
+    /// but `server/discover`, and has answered.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.router().is_fresh()
     }
 
     pub(super) fn leave(&self, seat: u64) {
@@ -201,7 +216,15 @@ impl Process {
         id: &RequestId,
     ) -> Result<Flight, WriteError> {
         let mail = Arc::default();
-        let (own, line) = self.router().begin(sender, message, id, &mail)?;
+        let (own, line) = {
+            let mut router = self.router();
+            // The process is ended for want of use under the same lock, so a request is either in the router
+            // before that or is not sent at all.
+            if self.is_gone() {
+                return Err(WriteError::Gone);
+            }
+            router.begin(sender, message, id, &mail)?
+        };
         if let Err(error) = self.send(line) {
             self.router().take_back(own);
             return Err(error);
@@ -229,6 +252,18 @@ impl Process {
         self.ending.cancel();
     }
 
+    /// Ends it when it has had no session and no request in flight for this long, or up to twice as long.
+    async fn end_when_idle(&self, idle: Duration) {
+        loop {
+            let before = self.router().uses();
+            tokio::time::sleep(idle).await;
+            let router = self.router();
+            if router.is_unused() && router.uses() == before {
+                return self.end("no session and no request has needed it for a while");
+            }
+        }
+    }
+
     /// Whether it is ended because nobody needs it: then its end says nothing about it.
     fn is_unwanted(&self) -> bool {
         match &self.state().reason {
@@ -253,7 +288,7 @@ impl Process {
     /// Sends what nobody waits for.
     pub(super) fn reply(&self, line: Bytes) {
         if let Err(error) = self.send(line) {
-            tracing::debug!(session = self.name, %error, "a line was not written");
+            tracing::debug!(session = &*self.name(), %error, "a line was not written");
         }
     }
 
@@ -262,7 +297,7 @@ impl Process {
         self: Arc<Self>,
         mut group: Group,
         readers: Readers,
-        farewell: Duration,
+        (idle, farewell): (Duration, Duration),
         watch: Arc<Watch>,
         permit: OwnedSemaphorePermit,
     ) {
@@ -272,6 +307,7 @@ impl Process {
         let mut exited = tokio::select! {
             status = group.leader.wait() => Some(status),
             () = self.ending.cancelled() => None,
+            () = self.end_when_idle(idle) => None,
             // Whoever closes either of them is about to end, or of no use any more.
             _ = &mut output => tokio::time::timeout(LAST_WORDS, group.leader.wait()).await.ok(),
             _ = &mut writer => tokio::time::timeout(LAST_WORDS, group.leader.wait()).await.ok(),
@@ -302,10 +338,12 @@ impl Process {
         self.ended.cancel();
         let status = exited.map(|status| describe(&status)).unwrap_or_default();
         let last_words = self.state().last_words.take();
+        let session = &*self.name();
         if unwanted {
-            tracing::debug!(session = self.name, pid = id, status, why, "a program was ended");
+            tracing::debug!(session, pid = id, status, why, "a program was ended");
         } else {
-            tracing::warn!(session = self.name, pid = id, status, why, last_words, "a program has ended");
+            let hint = (self.sent.load(Ordering::Relaxed) <= 1).then_some(environment::HINT);
+            tracing::warn!(session, pid = id, status, why, last_words, hint, "a program has ended");
         }
     }
 
@@ -350,6 +388,12 @@ pub(super) struct Flight {
     process: Arc<Process>,
     own: i64,
     pub(super) reader: Reader,
+}
+
+impl Flight {
+    pub(super) fn process(&self) -> &Arc<Process> {
+        &self.process
+    }
 }
 
 impl Drop for Flight {

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::child::Child;
+use super::process::Process;
 use super::restarts::Restarts;
 use super::session_id::SessionId;
 use super::unavailable::Unavailable;
@@ -41,6 +42,8 @@ pub(super) struct Yard {
     /// By the newest generation of each that has had one.
     children: Mutex<BTreeMap<u64, Weak<Child>>>,
     openings: Mutex<Restarts>,
+    /// A process that was started to ask it for its revisions and that has sessions. The next session has it.
+    spare: Mutex<Option<Arc<Process>>>,
     /// One permit for each process that may run.
     pub(super) places: Arc<Semaphore>,
     pub(super) watch: Arc<Watch>,
@@ -69,6 +72,21 @@ impl Yard {
     /// How it went when processes were started, or a session opened in them, whoever wanted it.
     pub(super) fn openings(&self) -> MutexGuard<'_, Restarts> {
         self.openings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a process for the next session, if there is none yet.
+    pub(super) fn keep_spare(&self, process: &Arc<Process>) -> bool {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_room = spare.as_ref().is_none_or(|other| other.is_gone());
+        if has_room {
+            *spare = Some(Arc::clone(process));
+        }
+        has_room
+    }
+
+    pub(super) fn take_spare(&self) -> Option<Arc<Process>> {
+        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).take();
+        spare.filter(|process| !process.is_gone())
     }
 
     /// How long to wait before a process is started by somebody whose own ones ended like this.
@@ -102,7 +120,8 @@ impl Programs {
         let ending = CancellationToken::new();
         let pace = Mutex::new(Pace { opening: stdio.opening, backoff });
         let (generations, children, openings) = (AtomicU64::new(0), Mutex::default(), Mutex::default());
-        let yard = Yard { stdio, pace, boot, generations, children, openings, places, watch, ending };
+        let spare = Mutex::default();
+        let yard = Yard { stdio, pace, boot, generations, children, openings, spare, places, watch, ending };
         Self { yard: Arc::new(yard), shared: OnceLock::new() }
     }
 

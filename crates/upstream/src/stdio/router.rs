@@ -45,6 +45,8 @@ pub(super) struct Router {
     last_seat: u64,
     uses: u64,
     initialized: bool,
+    /// It was sent more than `server/discover`.
+    is_stained: bool,
 }
 
 /// A request in flight.
@@ -82,6 +84,8 @@ pub(super) enum Sender {
     /// A session that wants the answer alone, because it is being opened.
     Opening(u64),
     Stateless,
+    /// Asks `server/discover` and wants the answer alone.
+    Probe,
 }
 
 /// So many requests are in flight already. Those who sent them are to blame, or the program that does not answer.
@@ -159,7 +163,10 @@ impl Router {
             Sender::Session(seat) => (Some(seat), false),
             Sender::Opening(seat) => (Some(seat), true),
             Sender::Stateless => (None, false),
+            Sender::Probe => (None, true),
         };
+        self.uses += 1;
+        self.is_stained |= sender != Sender::Probe;
         let call = Call {
             seat,
             id: id.clone(),
@@ -190,6 +197,7 @@ impl Router {
 
     /// The line to write for a notification of a client, if there is one.
     pub(super) fn notification(&mut self, seat: Option<u64>, message: &Message<'_>) -> Option<Bytes> {
+        self.is_stained = true;
         match &*message.method {
             // The process is told once, whoever of those that share it comes first.
             INITIALIZED if std::mem::replace(&mut self.initialized, true) => None,
@@ -221,6 +229,21 @@ impl Router {
             seat.mail.end(End::Over);
         }
         self.asks.clear();
+    }
+
+    /// Whether it has no session and no request in flight.
+    pub(super) fn is_unused(&self) -> bool {
+        self.calls.is_empty() && self.seats.is_empty()
+    }
+
+    /// Whether it is unused, and was sent nothing but `server/discover`.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.is_unused() && !self.is_stained
+    }
+
+    /// Grows with each request and each session.
+    pub(super) fn uses(&self) -> u64 {
+        self.uses
     }
 
     fn calls_of(&self, seat: u64) -> Vec<i64> {

@@ -16,6 +16,8 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::Mutex;
 
+use super::environment;
+
 const SCRIPT: &str = include_str!("watch.sh");
 
 /// How long the watch may take to read a line. It does nothing else.
@@ -96,6 +98,7 @@ impl Shell {
 fn start(farewell: Duration) -> io::Result<Shell> {
     let mut command = Command::new("/bin/sh");
     command.args(["-c", SCRIPT, "steadfast-watch", &farewell.as_secs_f64().to_string()]);
+    environment::apply_clean(&mut command, &[]);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     // What a terminal or a service manager sends to our group is not for the watch.
     #[cfg(unix)]

@@ -107,6 +107,7 @@ def call(message):
         result["grandchild"] = subprocess.Popen(trap, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL).pid
     elif tool == "environment":
         result["value"], result["folder"] = os.environ.get("GIVEN"), os.getcwd()
+        result["names"] = sorted(os.environ)
     send({"id": request, "result": result})
 
 
@@ -135,6 +136,8 @@ def serve(message):
         if MODE == "slow-start":
             time.sleep(0.3)
         params = message["params"]
+        if MODE == "modern-only":
+            return send({"id": message["id"], "error": {"code": -32601, "message": "unknown"}})
         send({"id": message["id"], "result": {
             "protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}},
             "serverInfo": {"name": "misbehaving", "version": "1"}, "_starts": starts, "_client": params["clientInfo"],
@@ -160,7 +163,7 @@ def serve(message):
 
 if os.environ.get("STARTS"):
     with open(os.environ["STARTS"], "a") as starts_file:
-        starts_file.write("x" if MODE == "exit" else f"{os.getpid()}")
+        starts_file.write("x" if MODE == "exit" else f"{os.getpid()}\n")
 if MODE == "exit":
     die(3, "first words\nno configuration was found")
 if MODE == "late":

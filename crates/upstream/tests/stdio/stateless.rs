@@ -1,5 +1,7 @@
 //! Programs of 2026-07-28, and programs that are asked whether they are.
 
+use std::time::Duration;
+
 use http_body_util::BodyExt as _;
 use steadfast_client::{Era, Error, Revision, Step};
 
@@ -80,4 +82,96 @@ async fn a_subscription_gets_what_names_it() {
         let Step::Done(answer) = within("the end", call.next()).await else { panic!("no end") };
         assert_eq!(value(answer), json!({"resultType": "complete", "_meta": meta}), "{mode}");
     }
+}
+
+/// The id of the process that answers a call without a session.
+async fn pid(child: &steadfast_upstream::stdio::Child) -> u64 {
+    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "echo"}});
+    let body = send(child, "POST", None, call).await.into_body().collect().await.unwrap().to_bytes();
+    serde_json::from_slice::<Value>(&body).unwrap()["result"]["pid"].as_u64().unwrap()
+}
+
+/// Lets so much time pass at once, for every timer that runs.
+async fn pass(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    // The clock stands still until all other tasks wait: those whose time has come have looked at it by then.
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    tokio::time::resume();
+}
+
+#[tokio::test]
+async fn a_process_without_sessions_ends_when_it_is_idle() {
+    let stdio = stdio("modern");
+    let idle = stdio.idle;
+    let programs = programs(stdio);
+    let child = programs.child("stateless");
+    let first = pid(&child).await;
+    for _ in 0..4 {
+        pass(idle / 2).await;
+        assert_eq!(pid(&child).await, first, "it was needed in the meantime");
+    }
+    for _ in 0..3 {
+        pass(idle).await;
+    }
+    gone(first).await;
+    let second = pid(&child).await;
+    assert_ne!(second, first, "the next request starts it again");
+}
+
+#[tokio::test]
+async fn a_process_that_is_in_use_does_not_count_as_idle() {
+    let stdio = stdio("modern");
+    let idle = stdio.idle;
+    let programs = programs(stdio);
+    // A subscription, a call and a session.
+    for body in [
+        json!({"jsonrpc": "2.0", "id": 2, "method": "subscriptions/listen", "params": {"notifications": {}}}),
+        json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "hang"}}),
+        json!({"jsonrpc": "2.0", "id": 2, "method": "initialize", "params": {
+            "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}}),
+    ] {
+        let child = programs.child("stateless");
+        let first = pid(&child).await;
+        let open = send(&child, "POST", None, body.clone()).await;
+        for _ in 0..3 {
+            pass(idle).await;
+        }
+        assert_eq!(pid(&child).await, first, "{body}");
+        drop(open);
+    }
+}
+
+/// What is asked for its revisions and has sessions is kept for a session, but not for longer than anything else.
+#[tokio::test]
+async fn a_process_that_was_only_asked_ends_when_it_is_idle() {
+    let folder = tempfile::tempdir().unwrap();
+    let starts = folder.path().join("starts");
+    let mut stdio = stdio("good");
+    stdio.program.environment.insert("STARTS".to_owned(), starts.display().to_string());
+    let idle = stdio.idle;
+    let programs = programs(stdio);
+    let discover = json!({"jsonrpc": "2.0", "id": 1, "method": "server/discover"});
+    send(&programs.child("stateless"), "POST", None, discover).await;
+    let first = std::fs::read_to_string(&starts).unwrap().trim().parse().unwrap();
+    assert!(is_running(first), "it is kept for a session");
+    for _ in 0..3 {
+        pass(idle).await;
+    }
+    gone(first).await;
+    let client = connect(programs.child("session"), config(), ()).await.unwrap();
+    assert_ne!(value(call(&client, "echo", json!({})).await)["pid"], first);
+}
+
+/// Nothing of what one client does without a session is seen in the session of another.
+#[tokio::test]
+async fn a_session_does_not_get_a_process_that_others_have_used() {
+    let programs = programs(stdio("good"));
+    let stateless = programs.child("stateless");
+    let first = pid(&stateless).await;
+    let discover = json!({"jsonrpc": "2.0", "id": 1, "method": "server/discover"});
+    send(&stateless, "POST", None, discover).await;
+    let client = connect(programs.child("session"), config(), ()).await.unwrap();
+    assert_ne!(value(call(&client, "echo", json!({})).await)["pid"], first);
+    assert_eq!(pid(&stateless).await, first);
 }

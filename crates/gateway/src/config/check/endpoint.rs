@@ -178,11 +178,14 @@ impl Checks<'_> {
             self.fault(format!("{at}.stdio.command"), "there is no program", "its path, or its name in PATH");
             return None;
         }
+        self.not_zero(format!("{at}.stdio.idle"), stdio.idle);
+        self.inherited_variables(at, stdio);
         self.look_for_program(at, stdio);
         let mut plain = upstream::Stdio::new(Program {
             command: stdio.command.clone(),
             arguments: stdio.args.clone(),
             environment: stdio.env.clone(),
+            inherit: stdio.inherit_env.clone(),
             folder: stdio.folder.as_ref().map(Into::into),
         });
         plain.sharing = match stdio.sharing {
@@ -191,6 +194,7 @@ impl Checks<'_> {
         };
         stdio.line_bytes.put(&mut plain.line_bytes);
         stdio.farewell.put(&mut plain.farewell);
+        stdio.idle.put(&mut plain.idle);
         plain.processes = stdio.processes;
         Some(Server::Stdio(plain))
     }

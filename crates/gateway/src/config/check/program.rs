@@ -28,6 +28,20 @@ impl Checks<'_> {
         self.warn(format!("{at}.stdio.command"), what, remedy);
     }
 
+    /// A name that can be none is a fault. A variable that is not set is worth a warning: it may be optional.
+    pub(super) fn inherited_variables(&mut self, at: &str, stdio: &Stdio) {
+        for (index, name) in stdio.inherit_env.iter().enumerate() {
+            let key = format!("{at}.stdio.inherit_env[{index}]");
+            if name.is_empty() || name.contains(['=', '\0']) {
+                let what = format!("{name:?} is no name of a variable");
+                self.fault(key, what, "a name such as GITHUB_TOKEN; `env` sets values");
+            } else if !self.world.variables.contains_key(name) {
+                let what = format!("the variable {name} is not set, so the program does not receive it");
+                self.warn(key, what, "the variable where the gateway is started, or a value in `env`");
+            }
+        }
+    }
+
     /// Everything that it may be, as the operating system sees it: a path leads from the folder where it is started, and a name is
     /// looked for in the `PATH` that it will have itself.
     fn places_of(&self, stdio: &Stdio) -> Vec<PathBuf> {

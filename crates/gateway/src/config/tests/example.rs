@@ -32,7 +32,7 @@ const SAMPLES: [(&str, &str); 19] = [
     ("headers", "{ Authorization = \"env:SERVER_TOKEN\" }"),
     (
         "stdio",
-        "{ command = \"npx\", args = [\"-y\", \"@modelcontextprotocol/server-everything\", \"stdio\"] }",
+        "{ command = \"npx\", args = [\"-y\", \"@modelcontextprotocol/server-everything\", \"stdio\"], inherit_env = [\"GITHUB_TOKEN\"] }",
     ),
     ("ca", "\"/etc/steadfast/ca.pem\""),
     ("client_certificate", "\"/etc/steadfast/client.pem\""),

@@ -42,3 +42,26 @@ fn a_program_that_is_not_there_is_told() {
         assert_eq!(warnings(stdio, &[("PATH", "/usr/bin")]), [told], "{stdio}");
     }
 }
+
+#[test]
+fn variables_that_a_program_cannot_receive_are_told() {
+    let there = r#"command = "/usr/bin/here""#;
+    let inherit = |names: &str| format!("{there}, inherit_env = [{names}]");
+    let variables = [("SET", "s")];
+    assert_eq!(warnings(&inherit(r#""SET""#), &variables), Vec::<String>::new());
+    let told = "f.toml:2:60: endpoint[0].stdio.inherit_env[1]: the variable ABSENT is not set, so the program does not receive it\n  \
+                try: the variable where the gateway is started, or a value in `env`";
+    assert_eq!(warnings(&inherit(r#""SET", "ABSENT""#), &variables), [told]);
+    for (stdio, fault) in [
+        (
+            inherit(r#""A=B""#),
+            r#"f.toml:2:53: endpoint[0].stdio.inherit_env[0]: "A=B" is no name of a variable"#,
+        ),
+        (inherit(r#""""#), r#"f.toml:2:53: endpoint[0].stdio.inherit_env[0]: "" is no name of a variable"#),
+    ] {
+        check(&format!("[[endpoint]]\nstdio = {{ {stdio} }}\n"), &[fault]);
+    }
+    let zero = format!("[[endpoint]]\nstdio = {{ {there}, idle = \"0s\" }}\n");
+    let faults = read(&zero, &[], &[]).err().expect("a fault");
+    assert!(format!("{faults:?}").contains("stdio.idle"), "{faults:?}");
+}
