@@ -86,5 +86,5 @@ fn verdict_in(bytes: &Bytes, own: i64) -> Option<Verdict> {
 /// Why nobody is served now, in the words of whoever said so.
 fn refusal(body: &Bytes) -> steadfast_wire::rpc::ErrorObject {
     let message = std::str::from_utf8(body).ok().and_then(|text| Message::parse(text).ok());
-    message.as_ref().and_then(error_in).unwrap_or_else(|| errors::refused(503, body))
+    message.as_ref().and_then(error_in).unwrap_or_else(|| errors::refused(503))
 }
