@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{Limits, Order};
 use crate::error::{Effect, Error};
 use crate::incoming::Incoming;
-use crate::legacy::Session;
+use crate::legacy::{self, Session};
 use crate::message;
 use crate::owner::{Ask, Event, Owner};
 use crate::shared::Shared;
@@ -226,13 +226,13 @@ impl Waiting {
 async fn deliver(shared: &Shared, session: &Session, text: Bytes) -> Result<(), Error> {
     let (mut failures, mut may_be_there) = (0, false);
     loop {
-        let error = match shared.link.control(session.headers(), text.clone()).await {
-            Ok((_, Incoming::Refusal { status, body, challenge })) => {
+        let error = match legacy::post(shared, session, text.clone()).await {
+            Ok(Incoming::Refusal { status, body, challenge }) => {
                 // Whoever has the answer already does not want it again.
                 if may_be_there && status.is_client_error() && !session.is_lost(status) {
                     return Ok(());
                 }
-                Error::Refused { status: status.as_u16(), body, challenge }
+                Error::refused(status, &body, challenge)
             }
             Ok(_) => return Ok(()),
             Err(error) => error,

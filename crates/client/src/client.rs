@@ -14,11 +14,12 @@ use crate::config::{Config, Standalone};
 use crate::era::{self, Peer};
 use crate::errand::{Errand, Listener};
 use crate::error::Error;
+use crate::in_flight::InFlight;
 use crate::legacy::{self, Sessions};
 use crate::link::Link;
 use crate::modern::{self, Tools};
 use crate::owner::Owner;
-use crate::shared::{Mode, Progress, Shared};
+use crate::shared::{Mode, Shared};
 use crate::transport::{Http, Transport};
 use steadfast_wire::members::Members;
 
@@ -68,7 +69,7 @@ impl Client {
             asks: Asks::new(config.order, &config.limits),
             calls: Arc::new(Semaphore::new(config.limits.calls)),
             closing: CancellationToken::new(),
-            progress: Progress::default(),
+            in_flight: InFlight::default(),
             answered: Notify::new(),
             shown: Box::default(),
             reopening: Notify::new(),

@@ -6,7 +6,9 @@ use bytes::Bytes;
 use http::HeaderMap;
 use serde::Deserialize;
 use steadfast_wire::Revision;
-use steadfast_wire::rpc::{HEADER_MISMATCH, MISSING_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION};
+use steadfast_wire::rpc::{
+    ErrorObject, HEADER_MISMATCH, MISSING_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION,
+};
 use steadfast_wire::sse::Kind;
 
 use crate::config::Era;
@@ -35,7 +37,7 @@ enum Verdict {
     /// It does not know the question: it has sessions, or is no MCP server.
     Session,
     /// It knows the question, or the way to it is barred: this shows nothing about revisions.
-    Refused { status: u16, body: Bytes, challenge: Option<String> },
+    Refused(Error),
 }
 
 /// Agrees on a revision, and opens a session if it has sessions.
@@ -47,7 +49,7 @@ pub(crate) async fn settle(link: &Link, era: Era) -> Result<Peer, Error> {
             Verdict::Stateless(server) => Ok(Peer::Stateless(server)),
             Verdict::Names(offered) => Err(Error::NoCommonRevision { offered }),
             Verdict::Session => Err(Error::NoCommonRevision { offered: Vec::new() }),
-            Verdict::Refused { status, body, challenge } => Err(Error::Refused { status, body, challenge }),
+            Verdict::Refused(error) => Err(error),
         },
         Era::Probe => match probe(link).await? {
             Verdict::Stateless(server) => Ok(Peer::Stateless(server)),
@@ -56,7 +58,7 @@ pub(crate) async fn settle(link: &Link, era: Era) -> Result<Peer, Error> {
                 None => Err(Error::NoCommonRevision { offered }),
             },
             Verdict::Session => open(link, Revision::LATEST_LEGACY).await,
-            Verdict::Refused { status, body, challenge } => Err(Error::Refused { status, body, challenge }),
+            Verdict::Refused(error) => Err(error),
         },
     }
 }
@@ -87,9 +89,12 @@ fn judge(reply: Reply) -> Verdict {
     };
     let code = answer.as_ref().and_then(Answer::code).and_then(|code| i32::try_from(code).ok());
     match (status, answer, code) {
-        (_, Some(answer), Some(UNSUPPORTED_PROTOCOL_VERSION)) => Verdict::Names(modern::supported(&answer)),
+        (_, Some(answer), Some(UNSUPPORTED_PROTOCOL_VERSION)) => {
+            Verdict::Names(modern::supported_in(&answer))
+        }
         (_, Some(Answer::Error(error)), Some(HEADER_MISMATCH | MISSING_CLIENT_CAPABILITY)) => {
-            Verdict::Refused { status, body: error, challenge }
+            let error = ErrorObject::parse(&error).map(Box::new);
+            Verdict::Refused(Error::Refused { status, error, challenge })
         }
         (200, Some(Answer::Result(server)), _) => match versions(&server) {
             Some(list) if list.iter().any(|one| one == Revision::V2026_07_28.as_str()) => {
@@ -100,9 +105,9 @@ fn judge(reply: Reply) -> Verdict {
         },
         (200, ..) => Verdict::Session,
         // Whoever may not come in learns nothing about the inside, nor does anybody when the server is down.
-        (401 | 403 | 407 | 408 | 429, ..) => Verdict::Refused { status, body, challenge },
+        (401 | 403 | 407 | 408 | 429, ..) => Verdict::Refused(Error::refused(status, &body, challenge)),
         (400..=499, ..) => Verdict::Session,
-        _ => Verdict::Refused { status, body, challenge },
+        _ => Verdict::Refused(Error::refused(status, &body, challenge)),
     }
 }
 
@@ -125,25 +130,17 @@ async fn open(link: &Link, offer: Revision) -> Result<Peer, Error> {
         Ok(session) => return Ok(Peer::Session(session)),
         Err(error) => error,
     };
-    let Error::Refused { status, body, .. } = &error else { return Err(error) };
-    match (status, names_versions(body)) {
-        (_, Some(offered)) => Err(Error::NoCommonRevision { offered }),
+    let Error::Refused { status, error: said, .. } = &error else { return Err(error) };
+    match (status, said.as_deref().and_then(names_versions)) {
+        (201.., Some(offered)) => Err(Error::NoCommonRevision { offered }),
         (400 | 404 | 405, None) if offers_endpoint(link).await => Err(Error::OldTransport),
-        (_, None) => Err(error),
+        _ => Err(error),
     }
 }
 
 /// The revisions in a refusal by a server that has no sessions.
-fn names_versions(body: &Bytes) -> Option<Vec<String>> {
-    #[derive(Deserialize)]
-    struct Message<'a> {
-        #[serde(borrow)]
-        error: &'a serde_json::value::RawValue,
-    }
-    let message: Message<'_> = serde_json::from_slice(body).ok()?;
-    let answer = Answer::Error(Bytes::copy_from_slice(message.error.get().as_bytes()));
-    let is_modern = answer.code() == Some(i64::from(UNSUPPORTED_PROTOCOL_VERSION));
-    is_modern.then(|| modern::supported(&answer))
+fn names_versions(error: &ErrorObject) -> Option<Vec<String>> {
+    (error.code == UNSUPPORTED_PROTOCOL_VERSION).then(|| modern::supported(error))
 }
 
 /// Whether a GET is answered in the manner of 2024-11-05.
@@ -180,8 +177,7 @@ mod tests {
 
     #[test]
     fn answers_to_the_probe() {
-        let refused =
-            |status| Verdict::Refused { status, body: Bytes::from_static(b"body"), challenge: None };
+        let refused = |status| Verdict::Refused(Error::Refused { status, error: None, challenge: None });
         let names = |list: &[&str]| Verdict::Names(list.iter().map(|one| (*one).to_owned()).collect());
         let result = |text: &'static str| Some(Answer::Result(Bytes::from_static(text.as_bytes())));
         let both = r#"{"supportedVersions":["2025-11-25","2026-07-28"]}"#;
@@ -193,7 +189,9 @@ mod tests {
         check(200, error(-32022, data), &names(&["2025-11-25"]));
         check(400, error(-32022, ""), &names(&[]));
         let Some(Answer::Error(mismatch)) = error(-32020, "") else { unreachable!() };
-        check(400, error(-32020, ""), &Verdict::Refused { status: 400, body: mismatch, challenge: None });
+        let mismatch = ErrorObject::parse(&mismatch).map(Box::new);
+        let mismatch = Error::Refused { status: 400, error: mismatch, challenge: None };
+        check(400, error(-32020, ""), &Verdict::Refused(mismatch));
         for code in [-32000, -32001, -32600, -32601, -32602] {
             check(400, error(code, ""), &Verdict::Session);
             check(200, error(code, ""), &Verdict::Session);

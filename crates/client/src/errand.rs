@@ -83,7 +83,8 @@ impl Errand {
         let shared = &life.shared;
         let mut posted = None;
         let outcome = {
-            let interest = job.progress.then(|| shared.progress.watch(&job.id, Arc::clone(&job.listener)));
+            let listener = job.progress.then(|| Arc::clone(&job.listener));
+            let mut registered = shared.in_flight.enter(&job.id, listener);
             let work = async {
                 match &shared.mode {
                     Mode::Session(sessions) => legacy::call(shared, sessions, &job, &mut posted).await,
@@ -93,12 +94,17 @@ impl Errand {
             let mut work = pin!(work);
             let outcome = tokio::select! {
                 biased;
+                // It came in the response to another request. Its own response is dropped.
+                answer = registered.answer() => {
+                    shared.answered.notify_waiters();
+                    Ok(answer)
+                }
                 outcome = &mut work => outcome,
                 () = cancelled.cancelled() => Err(Error::Cancelled),
                 () = shared.closing.cancelled() => Err(Error::Closed),
                 () = elapsed(timeout) => Err(Error::Timeout(Wait::Call)),
             };
-            drop(interest);
+            drop(registered);
             outcome
         };
         if let (Err(Error::Cancelled | Error::Timeout(_)), Some(session)) = (&outcome, posted) {

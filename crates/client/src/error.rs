@@ -2,11 +2,10 @@
 
 use std::fmt;
 
-use bytes::Bytes;
+use steadfast_wire::Message;
+use steadfast_wire::envelope::Answer;
 use steadfast_wire::mirrored::BadAnnotation;
-
-/// How much of a body is quoted in an error.
-const MAX_QUOTE: usize = 300;
+use steadfast_wire::rpc::ErrorObject;
 
 /// Why there is no answer. An error that the server answered with is none of these: it is an
 /// [`Answer`](crate::Answer).
@@ -46,18 +45,21 @@ pub enum Error {
     /// The network or the server: it took too long.
     #[error("waited too long for {0}")]
     Timeout(Wait),
-    /// The network or the server: the answer's stream ended before the answer, and cannot be resumed.
+    /// The network or the server: the response ended without an answer and cannot be resumed. The server may have executed the
+    /// call.
     #[error("the outcome is unknown: {why}")]
     OutcomeUnknown { why: String },
 
     /// The server: it has not proven who it is. Nothing was sent, and trying again does not help.
     #[error("the server is not trusted: {0}")]
     Untrusted(String),
-    /// The server: it answered with an HTTP error that is no answer to the call.
-    #[error("the server refused with status {status}: {}", quote(.body))]
+    /// The server, or a proxy in front of it: it answered with an HTTP error that is no answer to the call. Of the body only a
+    /// JSON-RPC error is kept: other text, such as the HTML page of a proxy, must not get into messages or logs.
+    #[error("the server refused with status {status}{}", said(.error.as_deref()))]
     Refused {
         status: u16,
-        body: Bytes,
+        /// The JSON-RPC error in the body, if the body is one.
+        error: Option<Box<ErrorObject>>,
         /// What it wants to be shown, if it said so: its `WWW-Authenticate`.
         challenge: Option<String>,
     },
@@ -111,6 +113,11 @@ pub enum Effect {
 }
 
 impl Error {
+    /// A response whose HTTP status says no.
+    pub(crate) fn refused(status: impl Into<u16>, body: &[u8], challenge: Option<String>) -> Self {
+        Self::Refused { status: status.into(), error: error_in(body).map(Box::new), challenge }
+    }
+
     pub fn blame(&self) -> Blame {
         match self {
             Self::BadParams
@@ -149,7 +156,8 @@ impl Error {
             | Self::NoCommonRevision { .. }
             | Self::OldTransport
             | Self::UnusableTool { .. } => Effect::None,
-            // A server that refuses has not begun; one that fails may have.
+            // A server that refuses has not begun. With a status of 500 or more the server may have failed half way, and a proxy
+            // that sends 502, 503 or 504 may have passed the request on before.
             Self::Refused { status, .. } if *status < 500 => Effect::None,
             Self::Refused { .. }
             | Self::Cancelled
@@ -174,12 +182,16 @@ impl fmt::Display for Wait {
     }
 }
 
-fn quote(body: &Bytes) -> String {
-    let text = String::from_utf8_lossy(body);
-    match text.char_indices().nth(MAX_QUOTE) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.into_owned(),
+/// The error in a body, if the body is a JSON-RPC error response. Other JSON with an `error` in it is the word of some proxy.
+fn error_in(body: &[u8]) -> Option<ErrorObject> {
+    match Message::parse(std::str::from_utf8(body).ok()?).ok()?.answer? {
+        Answer::Error(text) => ErrorObject::parse(text.as_bytes()),
+        Answer::Result(_) => None,
     }
+}
+
+fn said(error: Option<&ErrorObject>) -> String {
+    error.map(|error| format!(": {}", error.short_message())).unwrap_or_default()
 }
 
 fn list(offered: &[String]) -> String {

@@ -21,6 +21,9 @@ const MAX_REFUSAL_BYTES: usize = 64 << 10;
 /// How long the body of a refusal is read. Its status says what matters, and whoever waits has no other use for the rest.
 const MAX_REFUSAL: Duration = Duration::from_secs(5);
 
+/// How many characters of a refusal are logged.
+const MAX_EXCERPT: usize = 200;
+
 /// A longer challenge is none: half of one would be of no use.
 const MAX_CHALLENGE_BYTES: usize = 4 << 10;
 
@@ -73,11 +76,13 @@ impl Incoming {
     pub async fn read(response: Response<Body>, limits: &Limits) -> Result<Self, Error> {
         let status = response.status();
         let is_stream = is_event_stream(&response);
+        let kind = if status.is_success() { None } else { media_type(response.headers()) };
         let challenge = if status.is_success() { None } else { challenge(response.headers()) };
         let body = response.into_body();
         if !status.is_success() {
             // What a refusal says is worth little: as much of it as comes and fits.
             let body = read_up_to(body, MAX_REFUSAL_BYTES).await;
+            log_refusal(status, kind.as_deref(), &body);
             return Ok(Self::Refusal { status, body, challenge });
         }
         if is_stream {
@@ -138,6 +143,21 @@ fn is_event_stream(response: &Response<Body>) -> bool {
     let value = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let essence = value.and_then(|value| value.split(';').next()).unwrap_or_default();
     essence.trim().eq_ignore_ascii_case(headers::EVENT_STREAM)
+}
+
+/// The media type in lower case, without its parameters.
+fn media_type(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(CONTENT_TYPE)?.to_str().ok()?;
+    value.split(';').next().map(|essence| essence.trim().to_ascii_lowercase())
+}
+
+/// Logs how the body of a refusal begins, for debugging. Only plain text and JSON are quoted: a page of markup is of no use in a log.
+fn log_refusal(status: StatusCode, kind: Option<&str>, body: &[u8]) {
+    let text = String::from_utf8_lossy(body);
+    let is_quotable = matches!(kind, Some("text/plain" | headers::JSON)) && !text.contains('<');
+    // `Debug` escapes what could be taken for another line of the log.
+    let begins: Option<String> = is_quotable.then(|| text.chars().take(MAX_EXCERPT).collect());
+    tracing::debug!(status = status.as_u16(), begins = ?begins, "the server refused a request");
 }
 
 /// What the server wants to be shown. Several challenges may be in one header or in several, which means the same.

@@ -10,6 +10,7 @@
 //! - The server's asks (sampling, elicitation, roots) are handled side by side, up to [`Limits::asks`]; more of them wait,
 //!   and then their streams do. [`Order::Strict`] handles them one by one.
 //! - A stateless call that asks for input gets it from the same [`Owner`], and is repeated with it.
+//! - An answer that a server with sessions sends in the response to another request reaches its call all the same.
 //! - Payloads are JSON text and stay as they came.
 //!
 //! The client lives in a tokio runtime: it has a task for each call, each ask in hand and the standalone stream, and they
@@ -56,6 +57,7 @@ mod config;
 mod era;
 mod errand;
 mod error;
+mod in_flight;
 pub mod incoming;
 mod legacy;
 mod link;
@@ -74,6 +76,6 @@ pub use errand::{Errand, Listener};
 pub use error::{Blame, Effect, Error, Wait};
 pub use http::{HeaderMap, Uri};
 pub use message::Answer;
-pub use owner::{Ask, Boxed, Event, Notification, Owner, Repeat, Succession};
+pub use owner::{Ask, Boxed, Event, Notification, Owner, RaceSign, Repeat, Succession};
 pub use steadfast_wire::rpc::ErrorObject;
 pub use steadfast_wire::{RequestId, Revision};

@@ -197,8 +197,13 @@ fn answer_in(list: &[Received], id: &RequestId) -> Option<Answer> {
     list.iter().find_map(|message| message.answer_to(id))
 }
 
-pub(crate) fn no_answer() -> Error {
+fn no_answer() -> Error {
     Error::BadAnswer("it answers another request".to_owned())
+}
+
+/// The response to a call does not hold its answer. The server may have executed the call.
+pub(crate) fn unanswered() -> Error {
+    Error::OutcomeUnknown { why: "the response of the server holds no answer to the call".to_owned() }
 }
 
 async fn bounded<T>(

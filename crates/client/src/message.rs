@@ -35,11 +35,12 @@ pub(crate) struct Received {
     pub(crate) method: String,
     pub(crate) params: Option<Bytes>,
     /// What it answers, if it is an answer.
-    answer: Option<Answer>,
+    pub(crate) answer: Option<Answer>,
 }
 
 impl Received {
-    /// The messages in a body or an event: one, or the batch that 2025-03-26 allows.
+    /// The messages in a body or an event: one, or a batch. Only 2025-03-26 has batches, but php-sdk writes one in every revision
+    /// with sessions if it has several messages for a response, so they are read in all of these.
     pub(crate) fn parse(
         bytes: &Bytes,
         revision: Revision,
@@ -56,7 +57,7 @@ impl Received {
         };
         match Body::parse(bytes, max_batch)? {
             Body::One(message) => Ok(vec![own(message)]),
-            Body::Batch(list) if revision.allows_batches() => Ok(list.into_iter().map(own).collect()),
+            Body::Batch(list) if !revision.is_modern() => Ok(list.into_iter().map(own).collect()),
             Body::Batch(_) => Err(EnvelopeError::Shape(format!("{revision} has no batches"))),
         }
     }
@@ -147,11 +148,13 @@ mod tests {
     }
 
     #[test]
-    fn batches_belong_to_one_revision() {
+    fn batches_are_read_in_revisions_with_sessions() {
         let bytes = Bytes::from_static(br#"[{"jsonrpc":"2.0","method":"a"},{"jsonrpc":"2.0","method":"b"}]"#);
         let count = |revision| Received::parse(&bytes, revision, 2).map(|list| list.len());
-        assert_eq!(count(Revision::V2025_03_26), Ok(2));
-        assert!(count(Revision::V2025_06_18).is_err());
+        for revision in Revision::LEGACY {
+            assert_eq!(count(revision), Ok(2), "{revision}");
+        }
+        assert!(count(Revision::V2026_07_28).is_err());
         assert!(Received::parse(&bytes, Revision::V2025_03_26, 1).is_err());
     }
 }

@@ -1,5 +1,6 @@
 //! What a client wants of its owner.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -120,6 +121,26 @@ pub enum Event {
     StandaloneLost(Error),
     /// The server offers no standalone stream in this session.
     StandaloneAbsent,
+    /// The server seems to mix up the answers to calls that run in parallel in its session. Told each time that it shows.
+    RaceSuspected(RaceSign),
     /// The answer to an ask did not reach the server, which may wait for it. `call`: on whose stream it was asked.
     AnswerLost { ask: RequestId, call: Option<RequestId>, error: Error },
+}
+
+/// What shows that a server mixes up the answers to parallel calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RaceSign {
+    /// The answer to a call came in the response to another request.
+    AnswerToAnotherCall,
+    /// The response to a call was empty or held no answer to it.
+    NoAnswer,
+}
+
+impl fmt::Display for RaceSign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::AnswerToAnotherCall => "the answer to a call came in the response to another request",
+            Self::NoAnswer => "the response to a call was empty or held no answer to it",
+        })
+    }
 }

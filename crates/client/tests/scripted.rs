@@ -9,6 +9,7 @@ mod scripted {
     mod forgotten;
     mod framing;
     mod inputs;
+    mod misrouted;
     mod resume;
     mod sessions;
     mod standalone;

@@ -75,7 +75,8 @@ async fn attempt_until_known(
     call: &CallHandle,
     request: &Request<'_>,
 ) -> Result<Answer, ErrorObject> {
-    let mut seat = link.seated(lane).await.map_err(|error| told(link, call, &error, true))?;
+    let mut seat =
+        link.seated(lane).await.map_err(|error| told(link, call, &error, errors::of_no_session(&error)))?;
     if is_given_up(link, &seat) {
         // If nobody takes it in, it is as before.
         seat = Box::pin(healed(link, lane, &seat, call, &fell_silent())).await.unwrap_or(seat);
@@ -107,26 +108,31 @@ async fn attempt_until_known(
             if shows_absence(link, &seat, &error) {
                 link.heal_soon(lane, &seat, &error);
             }
-            return Err(told(link, call, &error, risked));
+            let safe = risked || known == Some(true);
+            return Err(told(link, call, &error, errors::of_client(&error, safe)));
         }
         // The server has to be there for another attempt, and to say whether there may be one.
         seat = match Box::pin(healed(link, lane, &seat, call, &error)).await {
             Ok(seat) => seat,
-            Err(late) if !unknown => return Err(told(link, call, &late, true)),
-            Err(_) => return Err(told(link, call, &error, known == Some(true))),
+            Err(late) if !unknown => return Err(told(link, call, &late, errors::of_no_session(&late))),
+            Err(_) => {
+                let safe = known == Some(true);
+                return Err(told(link, call, &error, errors::of_client(&error, safe)));
+            }
         };
         if unknown && !Box::pin(is_safe(link, &seat, request)).await {
-            return Err(told(link, call, &error, false));
+            return Err(told(link, call, &error, errors::of_client(&error, false)));
         }
         risked |= unknown;
         tracing::info!(session = link.short(), method = request.method, %error, "a call is tried once more");
     }
 }
 
-/// Why the call has no answer. If that is because of what the client has shown, it is to know before anything else.
-fn told(link: &Link, call: &CallHandle, error: &Error, safe: bool) -> ErrorObject {
+/// Why the call has no answer: `otherwise`, unless that is because of what the client has shown, which it is to know before
+/// anything else.
+fn told(link: &Link, call: &CallHandle, error: &Error, otherwise: ErrorObject) -> ErrorObject {
     let denial = errors::denial_of_call(error).filter(|_| link.shared.shows_clients());
-    let Some(denial) = denial else { return errors::of_client(error, safe) };
+    let Some(denial) = denial else { return otherwise };
     call.deny(denial.clone());
     denial.error
 }

@@ -203,6 +203,14 @@ impl Calls {
     pub(crate) fn are_bounded(&self) -> bool {
         self.concurrency.is_some() || self.spread > NonZeroUsize::MIN
     }
+
+    /// Whether an upstream session gets one call at a time.
+    pub(crate) fn are_serial(&self) -> bool {
+        match self.concurrency {
+            Some(most) => most == NonZeroUsize::MIN,
+            None => self.spread > NonZeroUsize::MIN,
+        }
+    }
 }
 
 impl Default for Calls {

@@ -5,6 +5,8 @@ use steadfast_engine::backend::Denied;
 use steadfast_engine::{Denial, Refusal, Unwelcome};
 use steadfast_wire::rpc::{ErrorObject, INTERNAL_ERROR, INVALID_PARAMS, json_string};
 
+use crate::replicas::is_away;
+
 /// Nothing was sent, because nobody is there.
 pub(crate) fn unavailable(why: &str) -> ErrorObject {
     let message = format!("The server behind this gateway cannot be reached: {why}. Try again later.");
@@ -17,9 +19,9 @@ pub(crate) fn untrusted(why: &str) -> ErrorObject {
     ErrorObject::internal("upstream_untrusted", message, false)
 }
 
-/// Something may have been done. `safe`: doing it once more does no harm.
+/// There is no answer, and the server may have executed the call. `safe`: executing it once more does no harm.
 pub(crate) fn unknown(why: &str, safe: bool) -> ErrorObject {
-    let message = format!("The server was lost while it worked on this; it may have taken effect: {why}.");
+    let message = format!("There is no answer to this call, and the server may have executed it: {why}.");
     ErrorObject::internal("outcome_unknown", message, safe)
 }
 
@@ -33,19 +35,34 @@ pub(crate) fn cancelled(safe: bool) -> ErrorObject {
     ErrorObject::internal("cancelled", "The call was cancelled.", safe)
 }
 
-/// An HTTP status that says no, without an error in JSON-RPC.
-pub(crate) fn refused(status: u16, body: &[u8]) -> ErrorObject {
-    let message = format!("The server refused with status {status}: {}", quote(body));
-    let (reason, retryable) = (json_string("upstream_refused"), matches!(status, 408 | 425 | 429 | 503));
-    let data = format!(r#"{{"reason":{reason},"status":{status},"retryable":{retryable}}}"#);
-    ErrorObject { code: INTERNAL_ERROR, message, data: Some(data) }
+/// A response whose HTTP status says no, without a JSON-RPC error in it. Nothing was begun. Whatever text came with it is not told:
+/// it may be the page of some proxy.
+pub(crate) fn refused(status: u16) -> ErrorObject {
+    let message = format!("The server refused with status {status}.");
+    let retryable = matches!(status, 408 | 425 | 429) || is_away(status);
+    with_status("upstream_refused", status, retryable, message)
+}
+
+/// The same with a status of 500 or more, for a request that was sent: the server may have begun, and a proxy that gives up does
+/// not stop the server. `safe`: executing the call once more does no harm.
+pub(crate) fn failed(status: u16, safe: bool) -> ErrorObject {
+    let message = format!(
+        "There is no answer to this call, and the server may have executed it: the response has status {status}."
+    );
+    with_status("outcome_unknown", status, safe, message)
 }
 
 /// The server does not like the credentials that it was shown. `said` is its own error, if it gave one.
-pub(crate) fn unauthorized(status: u16, body: &[u8], said: Option<ErrorObject>) -> ErrorObject {
-    let why = said.map_or_else(|| quote(body), |error| error.message);
-    let message = format!("The server refuses these credentials with status {status}: {why}");
-    let data = format!(r#"{{"reason":"unauthorized","status":{status},"retryable":false}}"#);
+pub(crate) fn unauthorized(status: u16, said: Option<&ErrorObject>) -> ErrorObject {
+    let why = said.map(|error| format!(": {}", error.short_message()));
+    let why = why.unwrap_or_else(|| ".".to_owned());
+    let message = format!("The server refuses these credentials with status {status}{why}");
+    with_status("unauthorized", status, false, message)
+}
+
+fn with_status(reason: &str, status: u16, retryable: bool, message: String) -> ErrorObject {
+    let reason = json_string(reason);
+    let data = format!(r#"{{"reason":{reason},"status":{status},"retryable":{retryable}}}"#);
     ErrorObject { code: INTERNAL_ERROR, message, data: Some(data) }
 }
 
@@ -62,12 +79,12 @@ pub(crate) fn denial(status: u16, challenge: Option<String>, error: ErrorObject)
 /// The server's word on the client's own credentials in the middle of a session. `None`: it is not about them. A 403 without a
 /// challenge is about the call: the server does not say what else it would want to be shown.
 pub(crate) fn denial_of_call(error: &Error) -> Option<Denial> {
-    let Error::Refused { status, body, challenge } = error else { return None };
+    let Error::Refused { status, error: said, challenge } = error else { return None };
     if !matches!((status, challenge), (401, _) | (403, Some(_))) {
         return None;
     }
-    let why = said_in(body).map_or_else(|| quote(body), |error| error.message);
-    let why = if why.is_empty() { why } else { format!(" It says: {why}") };
+    let why = said.as_ref().map(|error| format!(" It says: {}", error.short_message()));
+    let why = why.unwrap_or_default();
     let message = format!(
         "The server refuses these credentials with status {status}. Get others and open another session with them (`initialize`): \
          this one belongs to the credentials that it was opened with.{why}"
@@ -81,8 +98,7 @@ pub(crate) fn denial_of_call(error: &Error) -> Option<Denial> {
 /// The server answered, with an error. What cannot be read of it is still an error.
 pub(crate) fn of_server(text: &[u8]) -> ErrorObject {
     ErrorObject::parse(text).unwrap_or_else(|| {
-        let message = format!("The server answered with an error that cannot be read: {}", quote(text));
-        ErrorObject::internal("bad_answer", message, false)
+        ErrorObject::internal("bad_answer", "The server answered with an error that cannot be read.", false)
     })
 }
 
@@ -95,7 +111,7 @@ pub(crate) fn of_client(error: &Error, safe: bool) -> ErrorObject {
             let message = format!("{limit} calls are on their way to the server already. Try again later.");
             ErrorObject::internal("over_limit", message, true)
         }
-        Error::Refused { status, body, .. } => of_refusal(*status, body),
+        Error::Refused { status, error, .. } => of_refusal(*status, error.as_deref(), safe),
         Error::NoCommonRevision { offered } => {
             let supported: Vec<String> = offered.iter().map(|one| json_string(one)).collect();
             let speaks = if offered.is_empty() { "other versions".to_owned() } else { offered.join(", ") };
@@ -126,37 +142,28 @@ pub(crate) fn of_client(error: &Error, safe: bool) -> ErrorObject {
     }
 }
 
-/// The error in the body of a refusal, if the server says why in JSON-RPC.
-fn said_in(body: &[u8]) -> Option<ErrorObject> {
-    #[derive(serde::Deserialize)]
-    struct Response<'a> {
-        #[serde(borrow)]
-        error: &'a serde_json::value::RawValue,
+/// An HTTP status that says no. If the server says why in JSON-RPC, that is the answer.
+fn of_refusal(status: u16, said: Option<&ErrorObject>, safe: bool) -> ErrorObject {
+    match (status, said) {
+        (401 | 403, said) => unauthorized(status, said),
+        (_, Some(error)) => error.clone(),
+        (500.., None) => failed(status, safe),
+        (_, None) => refused(status),
     }
-    let said: Response<'_> = serde_json::from_slice(body).ok()?;
-    ErrorObject::parse(said.error.get().as_bytes())
 }
 
-/// An HTTP status that says no. If the server says why in JSON-RPC, that is the answer.
-fn of_refusal(status: u16, body: &[u8]) -> ErrorObject {
-    let said = said_in(body);
-    if let 401 | 403 = status {
-        return unauthorized(status, body, said);
+/// There is no session at the server, so nothing of a call was sent.
+pub(crate) fn of_no_session(error: &Error) -> ErrorObject {
+    match error {
+        Error::Refused { status: status @ 500.., error: None, .. } => refused(*status),
+        error => of_client(error, true),
     }
-    if let Some(error) = said {
-        return error;
-    }
-    // What `initialize` is answered with is the error itself.
-    if let (200, Some(error)) = (status, ErrorObject::parse(body)) {
-        return error;
-    }
-    refused(status, body)
 }
 
 /// Why no session can be opened. Where the server sees the client's own credentials (`forwarded`), its word on them is for
 /// the client; where it sees ours, that is none of the client's business.
 pub(crate) fn of_opening(error: &Error, forwarded: bool) -> Unwelcome {
-    let told = of_client(error, true);
+    let told = of_no_session(error);
     let denial = match error {
         Error::Refused { status, challenge, .. } if forwarded => {
             denial(*status, challenge.clone(), told.clone())
@@ -177,34 +184,44 @@ pub(crate) fn of_ask(refusal: &Refusal) -> ErrorObject {
     ErrorObject::internal(reason, refusal.to_string(), false)
 }
 
-fn quote(text: &[u8]) -> String {
-    const MOST: usize = 300;
-    let text = String::from_utf8_lossy(text);
-    match text.char_indices().nth(MOST) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.into_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn refusal(status: u16, body: &'static str) -> (i32, String) {
-        let error = Error::Refused { status, body: body.into(), challenge: None };
-        let error = of_client(&error, false);
-        (error.code, error.message)
+    fn refusal(status: u16, error: Option<ErrorObject>) -> ErrorObject {
+        of_client(&Error::Refused { status, error: error.map(Box::new), challenge: None }, false)
     }
 
     #[test]
     fn a_refusal_in_json_rpc_is_the_answer() {
-        let body = r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"Not initialized"},"id":null}"#;
-        assert_eq!(refusal(400, body), (-32000, "Not initialized".to_owned()));
-        let of_initialize = r#"{"code":-32602,"message":"no such version"}"#;
-        assert_eq!(refusal(200, of_initialize), (-32602, "no such version".to_owned()));
-        let (code, message) = refusal(502, "<html>");
-        assert_eq!(code, INTERNAL_ERROR);
-        assert!(message.contains("502") && message.contains("<html>"), "{message}");
+        let theirs = || ErrorObject::new(-32000, "Not initialized");
+        for status in [200, 400, 404, 500, 502, 503, 504] {
+            assert_eq!(refusal(status, Some(theirs())), theirs(), "{status}");
+        }
+        let told = refusal(403, Some(theirs()));
+        assert_eq!(told.message, "The server refuses these credentials with status 403: Not initialized");
+    }
+
+    #[test]
+    fn a_status_says_whether_something_may_have_been_done() {
+        let open = |status| of_no_session(&Error::Refused { status, error: None, challenge: None });
+        let data = |error: ErrorObject| error.data.unwrap();
+        for (status, reason, retryable, when_opening) in [
+            (302, "upstream_refused", false, false),
+            (400, "upstream_refused", false, false),
+            (401, "unauthorized", false, false),
+            (429, "upstream_refused", true, true),
+            (500, "outcome_unknown", false, false),
+            (502, "outcome_unknown", false, true),
+            (503, "outcome_unknown", false, true),
+            (504, "outcome_unknown", false, true),
+            (524, "outcome_unknown", false, false),
+        ] {
+            let expect = format!(r#"{{"reason":"{reason}","status":{status},"retryable":{retryable}}}"#);
+            assert_eq!(data(refusal(status, None)), expect, "{status}");
+            let ends = format!(r#","status":{status},"retryable":{when_opening}}}"#);
+            assert!(data(open(status)).ends_with(&ends), "{status}: {:?}", open(status));
+        }
     }
 
     #[test]

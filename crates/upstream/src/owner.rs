@@ -1,11 +1,11 @@
 //! What the client at the server turns to: its link.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use steadfast_client::{
-    Ask, Boxed, Error, Event, Notification, OpenSession, Owner, Repeat, RequestId, Succession,
+    Ask, Boxed, Error, Event, Notification, OpenSession, Owner, RaceSign, Repeat, RequestId, Succession,
 };
 use steadfast_wire::rpc::ErrorObject;
 
@@ -19,11 +19,13 @@ pub(crate) struct LinkOwner {
     pub(crate) seat: u64,
     /// The name of the place that it sits at.
     place: String,
+    /// The log says already that the server mixes up the answers to parallel calls.
+    has_warned_of_race: AtomicBool,
 }
 
 impl LinkOwner {
     pub(crate) fn new(link: Weak<Link>, lane: usize, seat: u64, place: String) -> Self {
-        Self { link, lane, seat, place }
+        Self { link, lane, seat, place, has_warned_of_race: AtomicBool::new(false) }
     }
 
     fn open_link(&self) -> Option<Arc<Link>> {
@@ -51,6 +53,24 @@ impl LinkOwner {
 }
 
 impl LinkOwner {
+    /// Warns that the server seems to mix up the answers to parallel calls, once for each upstream session.
+    fn warn_of_race(&self, sign: RaceSign) {
+        let Some(link) = self.link.upgrade() else { return };
+        let session = link.short();
+        if self.has_warned_of_race.swap(true, Ordering::Relaxed) {
+            tracing::debug!(session, %sign, "the server mixed up its answers again");
+        } else if link.shared.config.calls.are_serial() {
+            tracing::warn!(session, %sign, "the server does not answer as it should, although it gets one call at a time");
+        } else {
+            tracing::warn!(
+                session,
+                %sign,
+                "the server seems to mix up the answers to parallel calls of one session; \
+                 have the gateway send it one call at a time: `concurrency = 1` or `--concurrency 1`"
+            );
+        }
+    }
+
     /// The server has not got what it asked the client for. If that is because of what the client shows, it will not get it either
     /// if it waits, so the call that asked is over.
     fn lost_an_answer(&self, call: Option<RequestId>, error: &Error) {
@@ -113,6 +133,7 @@ impl Owner for LinkOwner {
                 let link = self.link.upgrade();
                 link.iter().for_each(|link| link.lanes[self.lane].is_deaf.store(false, Ordering::Relaxed));
             }
+            Event::RaceSuspected(sign) => self.warn_of_race(sign),
             Event::AnswerLost { call, error, .. } => self.lost_an_answer(call, &error),
             // The others hear nothing that the first does not, and no resources are watched from them.
             Event::Gap if self.lane > 0 => {}

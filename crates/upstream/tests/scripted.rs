@@ -21,6 +21,7 @@ mod scripted {
     mod hostile;
     mod identity;
     mod leases;
+    mod misrouted;
     mod mixed;
     #[cfg(target_os = "linux")]
     mod names;
@@ -33,6 +34,7 @@ mod scripted {
     mod standalone;
     mod together;
     mod turns;
+    mod unanswered;
 
     use crate::support::server::{Request, Server};
     use crate::support::session::tool_call;

@@ -1,4 +1,5 @@
-//! Credentials and session ids are written nowhere: not to logs, whatever their level, and not by `Debug`.
+//! Credentials, session ids and pages of proxies are written nowhere: not to logs, whatever their level, and not by `Debug`. What the
+//! operator has to know is.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod support;
@@ -140,4 +141,90 @@ async fn nothing_secret_is_written() {
         assert!(!logs.contains(secret), "{secret} in {logs}");
         assert!(!said.contains(secret), "{secret} in {said}");
     }
+}
+
+/// The lines of the log that contain all of these.
+fn lines(logged: &Logged, words: &[&str]) -> Vec<String> {
+    let text = logged.text();
+    let found = text.lines().filter(|line| words.iter().all(|word| line.contains(word)));
+    found.map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn the_page_of_a_proxy_is_not_logged() {
+    let logged = logs();
+    let server = Server::with_sessions(|request| {
+        let page = "<html><title>page-of-a-proxy</title></html>";
+        match request.verb.as_str() {
+            "POST" if request.calls("html") => Some(Reply::new(504, "content-type: text/html\r\n", page)),
+            "POST" if request.calls("liar") => Some(Reply::new(504, "content-type: text/plain\r\n", page)),
+            "POST" if request.calls("text") => {
+                let text = format!("plain\n{}page-of-a-proxy", "x".repeat(500));
+                Some(Reply::new(403, "content-type: text/plain\r\n", &text))
+            }
+            "GET" => Some(Reply::new(500, "content-type: text/html\r\n", page)),
+            "DELETE" => Some(Reply::new(500, "content-type: text/html\r\n", page)),
+            _ => None,
+        }
+    })
+    .await;
+    let host = Host::before(Backing::Memory, [server.url()], |builder| builder).await;
+    let session = Session::open(&host).await;
+    for (id, tool) in ["html", "liar", "text"].into_iter().enumerate() {
+        let answer = session.call(id, tool, json!({})).await.to_string();
+        assert!(!answer.contains("page-of-a-proxy") && !answer.contains("plain"), "{answer}");
+    }
+    session.delete().send().await;
+    server.until("the DELETE", |log| log.iter().any(|request| request.verb == "DELETE")).await;
+    assert_eq!(lines(&logged, &["page-of-a-proxy"]), Vec::<String>::new());
+    let begins = lines(&logged, &["status=403", r#"begins=Some("plain\nxxx"#]);
+    assert!(begins.len() == 1 && begins[0].contains("DEBUG"), "{begins:?}");
+}
+
+/// Once for each upstream session, with the remedy.
+#[tokio::test]
+async fn a_server_that_mixes_up_its_answers_is_named_in_the_log() {
+    let logged = logs();
+    let server = Server::with_sessions(|request| request.calls("lost").then(|| Reply::status(202))).await;
+    let warnings = |session: &Session, words: &[&str]| {
+        let name = format!("session=\"{}\"", session.session_id().short());
+        lines(&logged, &[&["WARN", &name], words].concat()).len()
+    };
+    let host = Host::before(Backing::Memory, [server.url()], |builder| builder).await;
+    for _ in 0..2 {
+        let session = Session::open(&host).await;
+        for id in 0..3 {
+            session.call(id, "lost", json!({})).await;
+        }
+        let remedy = ["`concurrency = 1`", "`--concurrency 1`", "held no answer"];
+        assert_eq!(warnings(&session, &remedy), 1, "{}", logged.text());
+    }
+    // Where that is so already it is no remedy.
+    let host = Host::before(Backing::Memory, [server.url()], |builder| {
+        builder.upstream(|config| config.calls.concurrency = std::num::NonZeroUsize::new(1))
+    })
+    .await;
+    let session = Session::open(&host).await;
+    session.call(1, "lost", json!({})).await;
+    assert_eq!(warnings(&session, &["held no answer"]), 1);
+    assert_eq!(warnings(&session, &["--concurrency"]), 0);
+}
+
+/// Ids are logged as JSON.
+#[tokio::test]
+async fn an_answer_that_no_call_waits_for_is_logged_with_its_id() {
+    let logged = logs();
+    let server = Server::with_sessions(|request| {
+        let stray = json!({"jsonrpc": "2.0", "id": "stray-7", "result": {}});
+        request.calls("stray").then(|| Reply::stream().event(&stray).answer(request, &json!({})))
+    })
+    .await;
+    let host = Host::before(Backing::Memory, [server.url()], |builder| builder).await;
+    let session = Session::open(&host).await;
+    assert_eq!(session.call(1, "stray", json!({})).await["result"], json!({}));
+    let found = lines(&logged, &["stray-7"]);
+    assert!(
+        found.len() == 1 && found[0].contains("DEBUG") && found[0].contains(r#"id="stray-7""#),
+        "{found:?}"
+    );
 }

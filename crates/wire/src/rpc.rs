@@ -18,6 +18,9 @@ pub const HEADER_MISMATCH: i32 = -32020;
 pub const MISSING_CLIENT_CAPABILITY: i32 = -32021;
 pub const UNSUPPORTED_PROTOCOL_VERSION: i32 = -32022;
 
+/// How many characters of a foreign error message [`ErrorObject::short_message`] keeps.
+const MAX_SHORT_MESSAGE: usize = 300;
+
 /// What went wrong, in JSON-RPC terms. `data` is JSON text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorObject {
@@ -49,6 +52,22 @@ impl ErrorObject {
         }
         let Parts { code, message, data } = serde_json::from_slice(text).ok()?;
         Some(Self { code, message, data: data.map(|data| data.get().to_owned()) })
+    }
+
+    /// The message for a log line or as a part of another message: bounded, and on one line.
+    pub fn short_message(&self) -> String {
+        let mut short = String::new();
+        for (no, c) in self.message.chars().enumerate() {
+            match c {
+                _ if no == MAX_SHORT_MESSAGE => {
+                    short.push('…');
+                    break;
+                }
+                c if c.is_control() => short.extend(c.escape_default()),
+                c => short.push(c),
+            }
+        }
+        short
     }
 
     /// The whole response message. Without an id the member is left out: `null` is not a legal MCP id.
@@ -96,6 +115,14 @@ mod tests {
         assert_eq!(error.data.as_deref(), Some(r#"{ "b":1.0 }"#));
         assert_eq!(read(r#"{"code":1}"#).unwrap().data, None);
         assert_eq!(read(r#"{"message":"no"}"#), None);
+    }
+
+    #[test]
+    fn a_short_message_is_bounded_and_on_one_line() {
+        let short = |message: &str| ErrorObject::new(1, message).short_message();
+        assert_eq!(short("täglich \"x\"\r\n\u{1b}[0m"), "täglich \"x\"\\r\\n\\u{1b}[0m");
+        assert_eq!(short(&"é".repeat(300)), "é".repeat(300));
+        assert_eq!(short(&"é".repeat(9000)), "é".repeat(300) + "…");
     }
 
     #[test]

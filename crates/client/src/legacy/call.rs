@@ -8,13 +8,14 @@ use steadfast_wire::sse::Kind;
 use steadfast_wire::{RequestId, headers};
 use tokio::time::Instant;
 
-use super::receive::receive;
+use super::receive::{post, receive};
 use super::{Session, Sessions};
 use crate::errand::Job;
 use crate::error::Error;
 use crate::incoming::{End, Incoming, Over, Stream};
-use crate::link::no_answer;
+use crate::link::unanswered;
 use crate::message::{self, Answer};
+use crate::owner::{Event, RaceSign};
 use crate::resume::Position;
 use crate::shared::Shared;
 
@@ -50,7 +51,7 @@ pub(crate) async fn call(
                     _ if session.is_lost(status) && !unknown_method => {}
                     Some(answer) => return Ok(answer),
                     None if Box::pin(sessions.has_lost(shared, &session, first, status)).await => {}
-                    None => return Err(Error::Refused { status: status.as_u16(), body, challenge }),
+                    None => return Err(Error::refused(status, &body, challenge)),
                 }
             }
         }
@@ -67,7 +68,7 @@ pub(crate) async fn call(
 pub(crate) async fn tell_cancelled(shared: &Shared, session: &Session, id: &RequestId) {
     let params = format!(r#"{{"requestId":{id}}}"#);
     let text = message::notification("notifications/cancelled", Some(&params));
-    if let Err(error) = shared.link.control(session.headers(), text).await {
+    if let Err(error) = post(shared, session, text).await {
         tracing::debug!(%error, "a cancellation did not reach the server");
     }
 }
@@ -88,8 +89,13 @@ impl Run<'_> {
         outcome
     }
 
+    /// A body without the answer, or none at all, as with status 202: the server has probably executed the call.
     async fn whole(&self, body: &bytes::Bytes) -> Result<Answer, Error> {
-        self.messages(body).await?.ok_or_else(no_answer)
+        let answer = if body.trim_ascii().is_empty() { None } else { self.messages(body).await? };
+        answer.ok_or_else(|| {
+            self.shared.owner.event(Event::RaceSuspected(RaceSign::NoAnswer));
+            unanswered()
+        })
     }
 
     async fn follow(&self, mut stream: Stream) -> Result<Answer, Error> {

@@ -7,5 +7,6 @@ mod session;
 mod standalone;
 
 pub(crate) use call::{call, tell_cancelled};
+pub(crate) use receive::post;
 pub(crate) use session::{Session, Sessions, close, initialize, notify, reopen};
 pub(crate) use standalone::hold_standalone;

@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
-use steadfast_wire::rpc::json_string;
+use steadfast_wire::rpc::{ErrorObject, json_string};
 use steadfast_wire::{Revision, headers};
 use tokio::sync::{Mutex, watch};
 
 use super::forgotten::is_forgotten;
+use super::receive::post;
 use crate::client::OpenSession;
 use crate::error::Error;
 use crate::incoming::Incoming;
@@ -215,7 +216,9 @@ async fn again(link: &Link, session: &Session, repeat: Repeat) {
     let text = message::request(&id, &method, params.as_deref());
     let error = match link.request(&id, session.revision, session.headers(), text).await {
         Ok((_, Reply::Answer(Answer::Result(_)))) => return,
-        Ok((_, Reply::Answer(Answer::Error(error)))) => String::from_utf8_lossy(&error).into_owned(),
+        Ok((_, Reply::Answer(Answer::Error(error)))) => {
+            ErrorObject::parse(&error).map(|error| error.short_message()).unwrap_or_default()
+        }
         Ok((_, Reply::Refusal { status, .. })) => format!("status {status}"),
         Err(error) => error.to_string(),
     };
@@ -244,10 +247,13 @@ pub(crate) async fn initialize(link: &Link, offer: Revision, generation: u64) ->
     let server = match reply {
         Reply::Answer(Answer::Result(server)) => server,
         Reply::Answer(Answer::Error(error)) => {
-            return Err(Error::Refused { status: 200, body: error, challenge: None });
+            let Some(error) = ErrorObject::parse(&error) else {
+                return Err(Error::BadAnswer("its error cannot be read".to_owned()));
+            };
+            return Err(Error::Refused { status: 200, error: Some(Box::new(error)), challenge: None });
         }
         Reply::Refusal { status, body, challenge, .. } => {
-            return Err(Error::Refused { status, body, challenge });
+            return Err(Error::refused(status, &body, challenge));
         }
     };
     let version = std::str::from_utf8(&server).ok().and_then(|text| Members::parse(text).ok());
@@ -264,9 +270,7 @@ pub(crate) async fn initialize(link: &Link, offer: Revision, generation: u64) ->
     let session = Session { id, revision, generation, server, had_listener };
     let initialized = message::notification("notifications/initialized", None);
     let error = match link.control(session.headers(), initialized).await {
-        Ok((_, Incoming::Refusal { status, body, challenge })) => {
-            Error::Refused { status: status.as_u16(), body, challenge }
-        }
+        Ok((_, Incoming::Refusal { status, body, challenge })) => Error::refused(status, &body, challenge),
         Ok(_) => return Ok(session),
         Err(error) => error,
     };
@@ -289,10 +293,10 @@ pub(crate) async fn notify(
     let mut session = sessions.current();
     let first = session.generation;
     loop {
-        match shared.link.control(session.headers(), text.clone()).await? {
-            (_, Incoming::Refusal { status, body, challenge }) => {
+        match post(shared, &session, text.clone()).await? {
+            Incoming::Refusal { status, body, challenge } => {
                 if !Box::pin(sessions.has_lost(shared, &session, first, status)).await {
-                    return Err(Error::Refused { status: status.as_u16(), body, challenge });
+                    return Err(Error::refused(status, &body, challenge));
                 }
                 if session.generation != first {
                     return Err(Error::SessionLost);
@@ -316,9 +320,7 @@ async fn end(link: &Link, session: &Session) -> Result<(), Error> {
     let response = link.delete(session.headers()).await?;
     match Incoming::read(response, &link.limits).await? {
         Incoming::Refusal { status: StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, .. } => Ok(()),
-        Incoming::Refusal { status, body, challenge } => {
-            Err(Error::Refused { status: status.as_u16(), body, challenge })
-        }
+        Incoming::Refusal { status, body, challenge } => Err(Error::refused(status, &body, challenge)),
         Incoming::Whole(_) | Incoming::Stream(_) => Ok(()),
     }
 }

@@ -242,7 +242,7 @@ async fn open(shared: &Shared, session: &Session, position: &Position) -> Result
             Err(Refusal::Unknown)
         }
         Incoming::Refusal { status, body, challenge } => {
-            let error = Error::Refused { status: status.as_u16(), body, challenge };
+            let error = Error::refused(status, &body, challenge);
             Err(if session.may_be_lost(status) { Refusal::Doubtful(error) } else { Refusal::Failed(error) })
         }
         Incoming::Whole(_) => Err(Refusal::Failed(Error::BadAnswer("it is no stream".to_owned()))),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::Deserialize;
-use steadfast_wire::rpc::{HEADER_MISMATCH, UNSUPPORTED_PROTOCOL_VERSION, json_string};
+use steadfast_wire::rpc::{ErrorObject, HEADER_MISMATCH, UNSUPPORTED_PROTOCOL_VERSION, json_string};
 use steadfast_wire::sse::Kind;
 use steadfast_wire::{MessageKind, RequestId, Revision};
 
@@ -14,7 +14,7 @@ use super::tools::Tools;
 use crate::errand::Job;
 use crate::error::Error;
 use crate::incoming::{End, Incoming, Stream};
-use crate::link::no_answer;
+use crate::link::unanswered;
 use crate::message::{self, Answer};
 use crate::owner::Notification;
 use crate::shared::Shared;
@@ -61,9 +61,7 @@ pub(crate) async fn notify(shared: &Shared, method: &str, params: Option<Members
     let headers = head::headers(method, &params, &[])?;
     let text = message::notification(method, Some(&params.to_string()));
     match shared.link.control(headers, text).await? {
-        (_, Incoming::Refusal { status, body, challenge }) => {
-            Err(Error::Refused { status: status.as_u16(), body, challenge })
-        }
+        (_, Incoming::Refusal { status, body, challenge }) => Err(Error::refused(status, &body, challenge)),
         _ => Ok(()),
     }
 }
@@ -132,12 +130,13 @@ impl Run<'_> {
         let link = &self.shared.link;
         let response = link.call(headers, text).await?;
         match Incoming::read(response, &link.limits).await? {
-            Incoming::Whole(body) => self.messages(id, &body).await?.ok_or_else(no_answer),
+            Incoming::Whole(body) if body.trim_ascii().is_empty() => Err(unanswered()),
+            Incoming::Whole(body) => self.messages(id, &body).await?.ok_or_else(unanswered),
             Incoming::Stream(stream) => self.follow(id, stream).await,
             Incoming::Refusal { status, body, challenge } => {
                 let list = link.messages(&body, Revision::V2026_07_28).unwrap_or_default();
                 let answer = list.iter().find_map(|message| message.refusal_of(id));
-                answer.ok_or(Error::Refused { status: status.as_u16(), body, challenge })
+                answer.ok_or(Error::refused(status, &body, challenge))
             }
         }
     }
@@ -172,8 +171,10 @@ impl Run<'_> {
                         format!("it asks for {}, which {} has not", message.method, Revision::V2026_07_28);
                     return Err(Error::BadAnswer(what));
                 }
+                // There is no session that the calls of this client could share, so no call of ours waits for it.
                 MessageKind::Response(other) => {
-                    tracing::warn!(id = ?other, "an answer to another request is ignored");
+                    let id = other.map(|id| id.to_string());
+                    tracing::debug!(id, "the server sent an answer to another request; dropped");
                 }
             }
         }
@@ -183,23 +184,23 @@ impl Run<'_> {
 
 /// Whether a server that refuses our revision names it among its own.
 fn supports_ours(answer: &Answer) -> bool {
-    supported(answer).iter().any(|version| version == Revision::V2026_07_28.as_str())
+    supported_in(answer).iter().any(|version| version == Revision::V2026_07_28.as_str())
 }
 
 /// The revisions that a refusal names.
-pub(crate) fn supported(answer: &Answer) -> Vec<String> {
-    #[derive(Deserialize)]
-    struct Refusal {
-        data: Data,
+pub(crate) fn supported_in(answer: &Answer) -> Vec<String> {
+    match answer {
+        Answer::Result(_) => Vec::new(),
+        Answer::Error(text) => ErrorObject::parse(text).map(|error| supported(&error)).unwrap_or_default(),
     }
+}
+
+/// The revisions that an error names.
+pub(crate) fn supported(error: &ErrorObject) -> Vec<String> {
     #[derive(Deserialize)]
     struct Data {
         supported: Vec<String>,
     }
-    match answer {
-        Answer::Result(_) => Vec::new(),
-        Answer::Error(text) => {
-            serde_json::from_slice::<Refusal>(text).map(|refusal| refusal.data.supported).unwrap_or_default()
-        }
-    }
+    let data = error.data.as_deref().and_then(|data| serde_json::from_str::<Data>(data).ok());
+    data.map(|data| data.supported).unwrap_or_default()
 }

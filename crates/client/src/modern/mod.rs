@@ -5,6 +5,6 @@ mod head;
 mod inputs;
 mod tools;
 
-pub(crate) use call::{call, notify, supported};
+pub(crate) use call::{call, notify, supported, supported_in};
 pub(crate) use head::discover;
 pub(crate) use tools::Tools;

@@ -293,7 +293,7 @@ async fn an_answer_that_is_refused_is_told_and_not_repeated() {
     let client = connect(config(&server), owner.clone()).await;
     value(call(&client, "t").await);
     owner.until("the event", |owner| !owner.events().is_empty()).await;
-    let error = Error::Refused { status: 500, body: Bytes::new(), challenge: None };
+    let error = Error::Refused { status: 500, error: None, challenge: None };
     let call = server
         .log()
         .into_iter()

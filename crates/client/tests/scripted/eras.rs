@@ -96,8 +96,7 @@ async fn stateless_servers_are_recognised() {
     // It knows the question, so it is not asked in the old way.
     for code in [-32020, -32021] {
         let face = Face { discover: error(400, code), ..Face::default() };
-        let expect = format!("the server refused with status 400: {{\"code\":{code},\"message\":\"m\"}}");
-        check(Era::Probe, face, &[D], Err(&expect)).await;
+        check(Era::Probe, face, &[D], Err("the server refused with status 400: m")).await;
     }
     // The refusal counts although its sender has not read our id.
     let face = Face { discover: unsupported(&["2030-01-01"]).replace("$ID", "null"), ..Face::default() };
@@ -148,7 +147,7 @@ async fn servers_with_sessions_are_recognised() {
 async fn a_closed_door_or_a_fault_says_nothing_about_revisions() {
     for status in [301, 401, 403, 429, 500, 503] {
         let face = Face { discover: no(status), initialize: initialized("2025-11-25"), ..Face::default() };
-        let expect = format!("the server refused with status {status}: <p>no</p>");
+        let expect = format!("the server refused with status {status}");
         check(Era::Probe, face, &[D], Err(&expect)).await;
     }
 }
@@ -162,7 +161,7 @@ async fn what_is_not_spoken_here_is_said() {
         check(Era::Probe, face.clone(), &[D, I, "GET"], Err(old)).await;
         check(Era::Session(Revision::V2025_11_25), face, &[I, "GET"], Err(old)).await;
     }
-    let refused = "the server refused with status 404: <p>no</p>";
+    let refused = "the server refused with status 404";
     let face = Face { discover: no(404), initialize: no(404), get: Reply::stream().send("data: x\n\n") };
     check(Era::Probe, face, &[D, I, "GET"], Err(refused)).await;
     let face = Face { initialize: initialized("2024-11-05"), ..Face::default() };

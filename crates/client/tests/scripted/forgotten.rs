@@ -25,8 +25,8 @@ fn sessions(server: &Server, which: impl Fn(&Request) -> bool) -> Vec<String> {
     came.map(|request| request.header("mcp-session-id").unwrap_or("-").to_owned()).collect()
 }
 
-fn refused(body: &'static str) -> Error {
-    Error::Refused { status: 400, body: body.into(), challenge: None }
+fn refused() -> Error {
+    Error::Refused { status: 400, error: None, challenge: None }
 }
 
 /// A server that says this of its first session once that is forgotten. Before, its standalone stream is open.
@@ -108,9 +108,9 @@ async fn a_request_alone_that_is_refused_with_400_costs_no_session() {
         let mut config = config(&server);
         config.standalone = Standalone::Held;
         let client = connect(config, owner.clone()).await;
-        assert_eq!(call(&client, "t").await, Err(refused("no")));
-        assert_eq!(client.notify("notifications/x", None).await, Err(refused("no")));
-        owner.until("the loss", |owner| owner.events() == [Event::StandaloneLost(refused("no"))]).await;
+        assert_eq!(call(&client, "t").await, Err(refused()));
+        assert_eq!(client.notify("notifications/x", None).await, Err(refused()));
+        owner.until("the loss", |owner| owner.events() == [Event::StandaloneLost(refused())]).await;
         assert_eq!((opened(&server), client.session_id().as_deref()), (1, Some("s1")));
     }
 }
@@ -124,7 +124,7 @@ async fn a_server_that_refuses_pings_loses_one_session_at_most() {
     .await;
     let client = connect(config(&server), ()).await;
     for _ in 0..3 {
-        assert_eq!(call(&client, "t").await, Err(refused("no")));
+        assert_eq!(call(&client, "t").await, Err(refused()));
     }
     assert_eq!((opened(&server), sessions(&server, |request| request.calls("t")).len()), (2, 4));
 }

@@ -132,7 +132,7 @@ async fn a_session_that_cannot_be_opened_again_fails_all_who_wait_for_it() {
     let client = connect(config(&server), ()).await;
     forgotten.store(true, Ordering::SeqCst);
     for answer in fifty(&client).await {
-        assert_eq!(answer, Err(Error::Refused { status: 500, body: "".into(), challenge: None }));
+        assert_eq!(answer, Err(Error::Refused { status: 500, error: None, challenge: None }));
     }
     // Those that wait while one attempt is made share its end; some may hear of the loss after it.
     let attempts = server.count(|one| one.method() == "initialize") - 1;
@@ -186,10 +186,7 @@ async fn a_server_may_do_without_sessions() {
     let client = connect(config(&server), ()).await;
     assert_eq!((client.revision(), client.session_id()), (Revision::V2025_06_18, None));
     value(call(&client, "t").await);
-    assert_eq!(
-        call(&client, "t").await,
-        Err(Error::Refused { status: 404, body: "".into(), challenge: None })
-    );
+    assert_eq!(call(&client, "t").await, Err(Error::Refused { status: 404, error: None, challenge: None }));
     client.close().await.unwrap();
     assert_eq!(server.count(|one| one.method() == "initialize"), 1);
     assert_eq!(server.count(|one| one.verb == "DELETE"), 0);

@@ -168,7 +168,7 @@ async fn a_server_that_says_nothing_after_an_event_is_asked_without_it() {
 }
 
 fn refused(status: u16) -> Event {
-    Event::StandaloneLost(Error::Refused { status, body: "".into(), challenge: None })
+    Event::StandaloneLost(Error::Refused { status, error: None, challenge: None })
 }
 
 #[tokio::test]

@@ -315,6 +315,6 @@ async fn errors_are_answers_with_or_without_a_status() {
         Server::stateless(|request| (request.method() == "x").then(|| Reply::new(404, "", "no such page")))
             .await;
     let client = connect(stateless(&server), ()).await;
-    let expect = Error::Refused { status: 404, body: "no such page".into(), challenge: None };
+    let expect = Error::Refused { status: 404, error: None, challenge: None };
     assert_eq!(finish(&client, "x", &json!({})).await, Err(expect));
 }

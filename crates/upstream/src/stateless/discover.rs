@@ -90,5 +90,5 @@ pub(crate) fn verdict_of(answer: &Message<'_>) -> Verdict {
 /// Why nobody is served now, in the words of whoever said so.
 fn refusal(body: &Bytes) -> steadfast_wire::rpc::ErrorObject {
     let message = std::str::from_utf8(body).ok().and_then(|text| Message::parse(text).ok());
-    message.as_ref().and_then(error_in).unwrap_or_else(|| errors::refused(503, body))
+    message.as_ref().and_then(error_in).unwrap_or_else(|| errors::refused(503))
 }

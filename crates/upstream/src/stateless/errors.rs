@@ -61,9 +61,8 @@ pub(super) fn of_answer(method: &str, error: ErrorObject) -> ErrorObject {
 
 /// A response whose status says no.
 #[derive(Clone, Debug)]
-pub(super) struct Refused<'a> {
+pub(super) struct Refused {
     pub(super) status: u16,
-    pub(super) body: &'a [u8],
     /// The error in its body, if that is one.
     pub(super) error: Option<ErrorObject>,
     /// The body names our request.
@@ -71,8 +70,8 @@ pub(super) struct Refused<'a> {
 }
 
 /// What a refusal means.
-pub(super) fn of_refusal(method: &str, refused: Refused<'_>) -> ErrorObject {
-    let Refused { status, body, error, is_ours } = refused;
+pub(super) fn of_refusal(method: &str, refused: Refused) -> ErrorObject {
+    let Refused { status, error, is_ours } = refused;
     match (status, error) {
         (_, Some(error))
             if matches!(
@@ -83,10 +82,15 @@ pub(super) fn of_refusal(method: &str, refused: Refused<'_>) -> ErrorObject {
             error
         }
         // Whoever is not let in learns nothing about the inside, nor does anybody when the server is down.
-        (401 | 403 | 407 | 408 | 429 | 500.., Some(error)) if is_ours => error,
-        (401 | 403 | 407, error) => errors::unauthorized(status, body, error),
-        (408 | 429 | 503, _) => errors::refused(status, body),
-        (500.., _) => broken(method, &format!("the server failed with status {status}")),
+        (401 | 403 | 407 | 408 | 429, Some(error)) if is_ours => error,
+        // A server that refuses before it has read the id, not a proxy.
+        (500.., Some(error)) => error,
+        (401 | 403 | 407, error) => errors::unauthorized(status, error.as_ref()),
+        (408 | 429, _) => errors::refused(status),
+        (500.., None) if method == listen::METHOD => {
+            broken(method, &format!("it failed with status {status}"))
+        }
+        (500.., None) => errors::failed(status, is_safe(method)),
         (400..=499, Some(error)) if is_ours && !SESSION_CODES.contains(&error.code) && method != DISCOVER => {
             error
         }
@@ -105,7 +109,7 @@ mod tests {
 
     /// The code, and the reason or "theirs".
     fn check(method: &str, status: u16, error: Option<ErrorObject>, ours: bool, expect: (i32, &str)) {
-        let told = of_refusal(method, Refused { status, body: b"", error: error.clone(), is_ours: ours });
+        let told = of_refusal(method, Refused { status, error: error.clone(), is_ours: ours });
         let reason = match (&told.message[..], &told.data) {
             ("theirs", _) => "theirs",
             (_, Some(data)) if data.contains("supported") => "sessions",
@@ -138,9 +142,12 @@ mod tests {
         check("tools/call", 401, None, false, (-32603, "unauthorized"));
         check("tools/call", 403, error(-32000), false, (-32603, "unauthorized"));
         check("tools/call", 429, None, false, (-32603, "upstream_refused"));
-        check("tools/call", 503, None, false, (-32603, "upstream_refused"));
-        check("tools/call", 503, error(-32603), true, (-32603, "theirs"));
-        check("tools/call", 500, None, false, (-32603, "outcome_unknown"));
+        for status in [500, 502, 503, 504, 524] {
+            check("tools/call", status, None, false, (-32603, "outcome_unknown"));
+            check("tools/call", status, error(-32603), true, (-32603, "theirs"));
+            check("tools/call", status, error(-32603), false, (-32603, "theirs"));
+            check("subscriptions/listen", status, None, false, (-32603, "upstream_unavailable"));
+        }
         check("tools/call", 302, None, false, (-32603, "bad_answer"));
     }
 

@@ -34,6 +34,8 @@ pub enum Missed {
     Refused(ErrorObject),
     /// The server was lost before it said anything. It may have begun.
     Lost(ErrorObject),
+    /// The server is there, and its response holds no answer. It may have begun.
+    Unanswered(ErrorObject),
     /// The server was lost while it answered. Its client may have heard a part of that.
     BrokeOff(ErrorObject),
     /// Nothing is wrong with the way to the server: its answer cannot be read, it took too long, or nobody waits any more.
@@ -45,7 +47,10 @@ impl From<Missed> for Answer {
         match missed {
             Missed::Away(why) => Err(crate::errors::unavailable(&why)),
             Missed::Untrusted(why) => Err(crate::errors::untrusted(&why)),
-            Missed::Refused(error) | Missed::Lost(error) | Missed::BrokeOff(error) => Err(error),
+            Missed::Refused(error)
+            | Missed::Lost(error)
+            | Missed::Unanswered(error)
+            | Missed::BrokeOff(error) => Err(error),
             Missed::Ended(answer) => answer,
         }
     }
@@ -149,7 +154,7 @@ impl Run<'_> {
         let message = std::str::from_utf8(body).ok().and_then(|text| Message::parse(text).ok());
         let error = message.as_ref().and_then(error_in);
         let is_ours = message.as_ref().and_then(Message::id) == Some(&RequestId::Number(self.own));
-        let error = errors::of_refusal(self.method, Refused { status, body, error, is_ours });
+        let error = errors::of_refusal(self.method, Refused { status, error, is_ours });
         let denial = crate::errors::denial(status, challenge, error.clone());
         if let Some(denial) = denial.filter(|_| self.shows_clients) {
             self.exchange.deny(denial);
@@ -159,9 +164,16 @@ impl Run<'_> {
     }
 
     fn whole(&self, body: &Bytes) -> Result<Answer, Missed> {
+        let unanswered = || {
+            let why = "the response of the server holds no answer to the request";
+            Err(Missed::Unanswered(errors::broken(self.method, why)))
+        };
+        if body.trim_ascii().is_empty() {
+            return unanswered();
+        }
         match self.take(body) {
             Taken::Answer(answer) => Ok(answer),
-            Taken::Other(_) => Err(self.bad_answer("it is no answer to the request")),
+            Taken::Other(_) => unanswered(),
             Taken::Bad(why) => Err(self.bad_answer(&why)),
         }
     }
@@ -227,6 +239,7 @@ impl Run<'_> {
     fn pass_on(&self, message: &Message<'_>, acknowledged: &mut bool) -> Result<(), ErrorObject> {
         let text = || Bytes::copy_from_slice(message.text.as_bytes());
         let (class, payload) = match &*message.method {
+            // Requests without a session are of different principals, so it is given to none of them.
             _ if message.is_response() => {
                 tracing::warn!(method = self.method, "an answer to another request is ignored");
                 return Ok(());

@@ -86,7 +86,7 @@ async fn attempt(
 fn note(place: &Place, answered: &Result<Answer, Missed>) {
     match answered {
         Ok(_) => place.replica().into_iter().for_each(|replica| replica.succeeded()),
-        Err(Missed::Ended(_)) => {}
+        Err(Missed::Ended(_) | Missed::Unanswered(_)) => {}
         Err(_) => {
             place.era.forget();
             place.replica().into_iter().for_each(|replica| replica.failed());
@@ -98,7 +98,7 @@ fn note(place: &Place, answered: &Result<Answer, Missed>) {
 fn may_go_on(missed: &Missed, method: &str) -> bool {
     match missed {
         Missed::Away(_) | Missed::Untrusted(_) | Missed::Refused(_) => true,
-        Missed::Lost(_) => is_safe(method),
+        Missed::Lost(_) | Missed::Unanswered(_) => is_safe(method),
         Missed::BrokeOff(_) | Missed::Ended(_) => false,
     }
 }

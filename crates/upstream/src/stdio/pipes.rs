@@ -17,6 +17,8 @@ use super::router::{Received, Trouble};
 
 /// How much of a line is logged or quoted.
 const MAX_QUOTE: usize = 1024;
+/// How much of a line that is no message is logged.
+const MAX_EXCERPT: usize = 200;
 /// Lines in a row that are no messages, after which the process is ended.
 const MAX_GARBAGE: u32 = 1000;
 /// Messages on one line.
@@ -91,8 +93,9 @@ fn take(process: &Process, line: &Bytes, faults: &mut Faults) -> Option<()> {
     let is_answer = std::str::from_utf8(line).is_ok_and(|text| process.router().receive_garbage(text));
     faults.garbage += 1;
     if let May::Log(dropped) = faults.quota.take(Instant::now()) {
-        let line = quote(line);
-        tracing::warn!(session = &*process.name(), %error, line, is_answer, dropped, "the program wrote no message");
+        let (session, line) = (&*process.name(), quote(&line[..line.len().min(MAX_EXCERPT)]));
+        tracing::warn!(session, %error, is_answer, dropped, "the program wrote a line that is no message; `debug` logs it");
+        tracing::debug!(session, line, "what the program wrote");
     }
     (faults.garbage < MAX_GARBAGE).then_some(())
 }
@@ -107,7 +110,8 @@ fn receive(process: &Process, message: &Message<'_>, faults: &mut Faults) {
     let (session, method) = (&*process.name(), quote(message.method.as_bytes()));
     match trouble {
         Trouble::UnknownAnswer => {
-            tracing::debug!(session, id = ?message.id(), dropped, "an answer that nobody waits for");
+            let id = message.id().map(ToString::to_string);
+            tracing::debug!(session, id, dropped, "an answer that nobody waits for");
         }
         Trouble::Nobody => tracing::debug!(session, method, dropped, "a notification that concerns nobody"),
         Trouble::Missed(count) => {

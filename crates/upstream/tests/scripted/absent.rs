@@ -84,7 +84,7 @@ async fn a_session_does_not_stay_where_every_call_fails() {
         let a = Fronted::start("a", |_| Reply::status(502), options).await;
         let b = Fronted::start("b", |_| Reply::status(200), None).await;
         let (_host, session) = left_alone(&a, &b, LONG).await;
-        until_moved(&session, tool, "upstream_refused").await;
+        until_moved(&session, tool, "outcome_unknown").await;
         assert_eq!(calls(&b.server, tool), 1);
     }
 }
@@ -108,7 +108,7 @@ async fn a_session_stays_where_calls_failed_for_a_moment() {
         })
         .collect();
     a.server.until("five calls", |log| log.iter().filter(|request| request.calls("look")).count() == 6).await;
-    assert_eq!(reason(&call(&session, 15, "pay").await).0, "upstream_refused");
+    assert_eq!(reason(&call(&session, 15, "pay").await).0, "outcome_unknown");
     a.server.until("a trial", |log| log.iter().any(|request| request.verb == "OPTIONS")).await;
     // Until what came of it is known.
     tokio::time::sleep(Duration::from_millis(100)).await;

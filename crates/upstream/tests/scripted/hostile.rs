@@ -58,26 +58,24 @@ async fn check(tool: &str, expect: (&str, bool)) -> Value {
 
 #[tokio::test]
 async fn what_is_no_answer_is_an_error() {
-    for tool in [
-        "wrong id",
-        "the same digits",
-        "garbage",
-        "garbage in a stream",
-        "no text",
-        "a page",
-        "nothing",
-        "neither",
-        "a batch",
-    ] {
+    for tool in ["garbage", "garbage in a stream", "no text", "a page", "neither"] {
         check(tool, ("bad_answer", false)).await;
     }
 }
 
 #[tokio::test]
 async fn what_breaks_off_has_an_unknown_outcome() {
-    for tool in
-        ["wrong id in a stream", "an endless head", "a long header", "no head", "half a body", "hangs up"]
-    {
+    for tool in [
+        "wrong id",
+        "wrong id in a stream",
+        "the same digits",
+        "nothing",
+        "an endless head",
+        "a long header",
+        "no head",
+        "half a body",
+        "hangs up",
+    ] {
         check(tool, ("outcome_unknown", false)).await;
     }
 }
@@ -93,11 +91,24 @@ async fn refusals_are_told_with_their_status() {
         ("500", false),
         ("501", false),
     ] {
-        let reason = if matches!(tool, "401" | "403") { "unauthorized" } else { "upstream_refused" };
+        let reason = match tool {
+            "401" | "403" => "unauthorized",
+            "500" | "501" => "outcome_unknown",
+            _ => "upstream_refused",
+        };
         let error = check(tool, (reason, retryable)).await;
         assert_eq!(error["data"]["status"].to_string(), tool);
-        assert!(error["message"].as_str().unwrap().contains("because"), "{error}");
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains(tool) && !message.contains("because"), "{error}");
     }
+}
+
+/// The revision has no batches, and there are servers that write them all the same.
+#[tokio::test]
+async fn an_answer_in_a_batch_is_an_answer() {
+    let server = Server::with_sessions(script).await;
+    let (_host, session) = opened(&server).await;
+    assert_eq!(call(&session, 1, "a batch").await["result"], json!({}));
 }
 
 #[tokio::test]
@@ -113,29 +124,4 @@ async fn of_two_answers_the_first_counts() {
     let (_host, session) = opened(&server).await;
     assert_eq!(call(&session, 1, "two answers").await["result"], json!({"no": 1}));
     assert_eq!(call(&session, 2, "fine").await["result"], json!({"fine": true}));
-}
-
-/// A server that answers one call under the id of another cannot make that other one hear it.
-#[tokio::test]
-async fn an_answer_on_the_wrong_stream_is_not_taken() {
-    let server = Server::with_sessions(|request| {
-        let both = |log: &[Request]| log.iter().filter(|request| request.method() == "tools/call").count() == 2;
-        let go = |log: &[Request]| log.iter().any(|request| request.method() == "notifications/go");
-        match request.body["params"]["name"].as_str()? {
-            "victim" => Some(Reply::stream().until(go).answer(request, &json!({"mine": true}))),
-            "liar" => {
-                let forged = json!({"jsonrpc": "2.0", "id": request.body["id"].as_i64()? - 1, "result": {"forged": true}});
-                Some(Reply::stream().until(both).event(&forged).answer(request, &json!({"liar": true})))
-            }
-            _ => None,
-        }
-    })
-    .await;
-    let (_host, session) = opened(&server).await;
-    let mut victim = session.tool(1, "victim", json!({})).stream().await;
-    server.until("the victim", |log| log.iter().any(|request| request.calls("victim"))).await;
-    assert_eq!(call(&session, 2, "liar").await["result"], json!({"liar": true}));
-    assert_eq!(session.notify("notifications/go", json!({})).await.status, 202);
-    let heard = victim.messages().await;
-    assert_eq!(heard, [json!({"jsonrpc": "2.0", "id": 1, "result": {"mine": true}})]);
 }

@@ -140,9 +140,16 @@ async fn a_stream_that_breaks_leaves_the_outcome_unknown() {
                 .send("HTTP/1.1 200 x\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{"),
         ),
         ("failed", Reply::status(500)),
+        ("bad gateway", Reply::new(502, "content-type: text/html\r\n", "<html>nginx")),
+        ("unavailable", Reply::new(503, "content-type: text/html\r\n", "<html>nginx")),
+        ("too slow", Reply::new(504, "content-type: text/html\r\n", "<html>nginx")),
+        ("accepted", Reply::status(202)),
+        ("empty", Reply::new(200, "content-type: application/json\r\n", "")),
+        ("other", Reply::json(&json!({"jsonrpc": "2.0", "id": 999, "result": {}}))),
     ] {
         let (status, body) = answer(move |_| reply.clone()).await;
         assert_eq!((status, reason(&body)), (200, ("outcome_unknown", false)), "{name}: {body}");
+        assert!(!body.to_string().contains("nginx"), "{name}: {body}");
     }
     let server = Server::raw(|_| Some(Reply::stream())).await;
     let front = Front::of(server.url()).await;
@@ -157,7 +164,6 @@ async fn an_answer_that_is_none_is_said_so() {
     for (name, reply) in [
         ("page", Reply::new(200, "content-type: text/html\r\n", "<html>")),
         ("ask", Reply::stream().event(&ask).hang()),
-        ("other", Reply::json(&json!({"jsonrpc": "2.0", "id": 999, "result": {}}))),
         ("large", Reply::stream().send(&format!("data: {large}\n\n")).hang()),
         ("moved", Reply::new(302, "location: /there\r\n", "")),
     ] {

@@ -2,40 +2,40 @@
 
 use std::time::Duration;
 
-use steadfast_client::{Answer, Error};
+use steadfast_client::{Answer, Error, ErrorObject};
 use steadfast_upstream::{Program, Stdio};
 
 use super::support::*;
 
-/// The status and the body of a refusal to connect.
-async fn refusal(stdio: Stdio) -> (u16, Value) {
+/// The status of a refusal to connect, and the error in its body.
+async fn refusal(stdio: Stdio) -> (u16, ErrorObject) {
     let programs = programs(stdio);
     match connect(programs.child("alone"), config(), ()).await {
-        Err(Error::Refused { status, body, .. }) => (status, serde_json::from_slice(&body).expect("JSON")),
+        Err(Error::Refused { status, error, .. }) => (status, *error.expect("a JSON-RPC error")),
         other => panic!("not refused: {other:?}"),
     }
 }
 
 #[tokio::test]
 async fn a_program_that_is_not_there_is_named() {
-    let (status, body) =
+    let (status, error) =
         refusal(Stdio::new(Program { command: "/no/such/program".to_owned(), ..Program::default() })).await;
     assert_eq!(status, 500);
     let expect =
         r#"the program "/no/such/program" could not be started: No such file or directory (os error 2)"#;
-    assert_eq!(body["error"]["message"], expect);
-    assert_eq!(body["error"]["data"], json!({"reason": "upstream_unavailable", "retryable": true}));
+    assert_eq!(error.message, expect);
+    assert_eq!(error.data.as_deref(), Some(r#"{"reason":"upstream_unavailable","retryable":true}"#));
 }
 
 #[tokio::test]
 async fn a_program_that_exits_at_once_has_last_words() {
-    let (status, body) = refusal(stdio("exit")).await;
+    let (status, error) = refusal(stdio("exit")).await;
     assert_eq!(status, 500);
     let expect = "the program ended with exit status: 3; its last words: no configuration was found";
-    assert_eq!(body["error"]["message"], expect);
-    let (_, body) = refusal(stdio("late")).await;
+    assert_eq!(error.message, expect);
+    let (_, error) = refusal(stdio("late")).await;
     let expect = "the program ended with exit status: 3; its last words: late words";
-    assert_eq!(body["error"]["message"], expect);
+    assert_eq!(error.message, expect);
 }
 
 #[tokio::test]

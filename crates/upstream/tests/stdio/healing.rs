@@ -114,8 +114,8 @@ async fn there_are_no_more_processes_than_allowed() {
     let programs = programs(Stdio { processes: 1, ..stdio("good") });
     let first = connect(programs.child("first"), config(), ()).await.unwrap();
     match connect(programs.child("second"), config(), ()).await {
-        Err(Error::Refused { status: 503, body, .. }) => {
-            assert!(String::from_utf8_lossy(&body).contains("1 programs run already"), "{body:?}");
+        Err(Error::Refused { status: 503, error: Some(error), .. }) => {
+            assert!(error.message.contains("1 programs run already"), "{error:?}");
         }
         other => panic!("not refused: {other:?}"),
     }
@@ -179,9 +179,9 @@ async fn a_program_that_never_answers_initialize_is_ended_and_started_again() {
         let pid = std::fs::read_to_string(mark.join("pid")).unwrap().trim().parse().unwrap();
         assert!(is_running(pid), "it may only be slow");
         match connect(child.clone(), config(), ()).await {
-            Err(Error::Refused { status: 500, body, .. }) => {
+            Err(Error::Refused { status: 500, error: Some(error), .. }) => {
                 let why = "the program was ended: it did not answer initialize within 600ms";
-                assert!(String::from_utf8_lossy(&body).contains(why), "{body:?}");
+                assert!(error.message.contains(why), "{error:?}");
             }
             other => panic!("not refused: {other:?}"),
         }

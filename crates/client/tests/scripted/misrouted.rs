@@ -1,0 +1,109 @@
+//! Answers that come in the response to another request of the session.
+
+use std::sync::{Arc, Mutex};
+
+use steadfast_client::{Client, Effect, Error, Event, RaceSign, Standalone};
+use tokio::task::JoinHandle;
+
+use crate::support::{Recorder, Reply, Request, Server, Value, call, config, connect, json, value, within};
+
+/// A server that never answers a call of `waits` itself. The script gets the answer to it, to send it elsewhere.
+async fn server(script: impl Fn(&Request, &Value) -> Option<Reply> + Send + Sync + 'static) -> Server {
+    let waiting: Arc<Mutex<Option<Value>>> = Arc::default();
+    Server::with_sessions(move |request| {
+        if request.calls("waits") {
+            *waiting.lock().unwrap() = Some(request.body["id"].clone());
+            return Some(Reply::default().hang());
+        }
+        let id = waiting.lock().unwrap().clone();
+        script(request, &json!({"jsonrpc": "2.0", "id": id, "result": {"of": "waits"}}))
+    })
+    .await
+}
+
+/// Begins the call that waits, and returns when the server has it.
+async fn begin(server: &Server, client: &Client) -> JoinHandle<Result<steadfast_client::Answer, Error>> {
+    let client = client.clone();
+    let waiting = tokio::spawn(async move { call(&client, "waits").await });
+    server.until("the call", |log| log.iter().any(|request| request.calls("waits"))).await;
+    waiting
+}
+
+async fn is_answered(waiting: JoinHandle<Result<steadfast_client::Answer, Error>>) {
+    let answer = within("the answer", waiting).await.expect("it does not panic");
+    assert_eq!(value(answer), json!({"of": "waits"}));
+}
+
+fn signs(owner: &Recorder) -> Vec<RaceSign> {
+    let sign = |event: &Event| match event {
+        Event::RaceSuspected(sign) => Some(*sign),
+        _ => None,
+    };
+    owner.events().iter().filter_map(sign).collect()
+}
+
+#[tokio::test]
+async fn an_answer_in_the_response_to_another_call_is_delivered() {
+    let server = server(|request, answer| request.calls("carrier").then(|| Reply::json(answer))).await;
+    let owner = Recorder::default();
+    let client = connect(config(&server), owner.clone()).await;
+    let waiting = begin(&server, &client).await;
+    let error = call(&client, "carrier").await.unwrap_err();
+    assert_eq!(error.effect(), Effect::Unknown);
+    assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error:?}");
+    is_answered(waiting).await;
+    assert_eq!(signs(&owner), [RaceSign::AnswerToAnotherCall, RaceSign::NoAnswer]);
+    // Nobody reads its own response any more, and the server is not told of a cancellation.
+    server.until("the end of its response", |log| log.iter().any(|request| request.verb == "CLOSED")).await;
+    assert_eq!(server.count(|request| request.method() == "notifications/cancelled"), 0);
+}
+
+#[tokio::test]
+async fn an_answer_in_the_response_to_a_notification_is_delivered() {
+    let server =
+        server(|request, answer| (request.method() == "notifications/carrier").then(|| Reply::json(answer)))
+            .await;
+    let client = connect(config(&server), ()).await;
+    let waiting = begin(&server, &client).await;
+    client.notify("notifications/carrier", None).await.unwrap();
+    is_answered(waiting).await;
+}
+
+#[tokio::test]
+async fn an_answer_on_the_standalone_stream_is_delivered() {
+    let server = Server::with_sessions(|request| match request.verb.as_str() {
+        "GET" => {
+            let waits = |log: &[Request]| log.iter().any(|request| request.calls("waits"));
+            // The ids of a client are 1, 2, …; `initialize` has the first.
+            let answer = |id: i64| json!({"jsonrpc": "2.0", "id": id, "result": {"of": "waits"}});
+            Some(Reply::stream().until(waits).event(&answer(1)).event(&answer(2)).event(&answer(2)).hang())
+        }
+        _ if request.calls("waits") => Some(Reply::default().hang()),
+        _ if request.calls("t") => Some(Reply::result(request, &json!({}))),
+        _ => None,
+    })
+    .await;
+    let owner = Recorder::default();
+    let mut config = config(&server);
+    config.standalone = Standalone::Held;
+    let client = connect(config, owner.clone()).await;
+    is_answered(begin(&server, &client).await).await;
+    assert_eq!(value(call(&client, "t").await), json!({}));
+    // Answers to calls that are over are no sign: the second one came too late.
+    assert_eq!(signs(&owner), [RaceSign::AnswerToAnotherCall]);
+}
+
+/// Every way to say nothing is a sign that the server has lost the answer.
+#[tokio::test]
+async fn a_response_without_an_answer_is_a_sign() {
+    for reply in [Reply::status(200), Reply::status(202)] {
+        let server = server(move |request, _| request.calls("t").then(|| reply.clone())).await;
+        let owner = Recorder::default();
+        let client = connect(config(&server), owner.clone()).await;
+        assert!(matches!(call(&client, "t").await, Err(Error::OutcomeUnknown { .. })));
+        assert_eq!(signs(&owner), [RaceSign::NoAnswer]);
+        // What wants no answer may be answered like this.
+        client.notify("notifications/x", None).await.unwrap();
+        assert_eq!(signs(&owner), [RaceSign::NoAnswer]);
+    }
+}
