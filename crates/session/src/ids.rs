@@ -3,6 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use sha2::{Digest, Sha256};
+
+/// [`SessionId::derived`] hashes this in front of its arguments, so that its ids differ from ids of
+/// other origin.
+const DERIVED_LABEL: &[u8] = b"steadfast derived session id\0";
+
 /// Milliseconds since the Unix epoch, by the clock of whoever runs the session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
@@ -26,6 +32,19 @@ impl SessionId {
 
     pub const fn from_random(bytes: [u8; Self::BYTES]) -> Self {
         Self(bytes)
+    }
+
+    /// The id of a record that no client can address: a hash of `domain` and `parts`.
+    ///
+    /// Equal arguments give equal ids on every node and in every release. Each part is hashed with its
+    /// length, so `["ab", "c"]` and `["a", "bc"]` give different ids.
+    pub fn derived(domain: &str, parts: &[&[u8]]) -> Self {
+        let mut hash = Sha256::new_with_prefix(DERIVED_LABEL);
+        for part in std::iter::once(domain.as_bytes()).chain(parts.iter().copied()) {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        Self::from_hash(hash)
     }
 
     pub const fn as_bytes(&self) -> &[u8; Self::BYTES] {
@@ -72,6 +91,12 @@ impl SessionId {
             (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
         });
         (hash ^ hash >> 32) as u32
+    }
+
+    fn from_hash(hash: Sha256) -> Self {
+        let mut bytes = [0; Self::BYTES];
+        bytes.copy_from_slice(&hash.finalize()[..Self::BYTES]);
+        Self(bytes)
     }
 }
 
@@ -161,6 +186,25 @@ mod tests {
         assert_eq!(SessionId::parse(&id.expose()), Some(id));
         assert!(id.expose().bytes().all(|b| (0x21..=0x7e).contains(&b)));
         assert!(!format!("{id:?}").contains(&id.expose()[..8]));
+    }
+
+    /// Stores keep derived ids, so the bytes are fixed: what `sha256sum` prints for the label and
+    /// then each part behind its length in eight bytes.
+    #[test]
+    fn a_derived_id_depends_on_each_part_and_on_nothing_else() {
+        let id = SessionId::derived("tools", &[b"ab", b"c"]);
+        assert_eq!(id.expose(), "FHlxeDsooQHLazdI_0xlAg96Ulwk1gy4");
+        let others: [(&str, &[&[u8]]); 6] = [
+            ("tools", &[b"a", b"bc"]),
+            ("tools", &[b"abc"]),
+            ("tools", &[b"ab", b"c", b""]),
+            ("tools", &[b"c", b"ab"]),
+            ("toolsa", &[b"b", b"c"]),
+            ("other", &[b"ab", b"c"]),
+        ];
+        for (domain, parts) in others {
+            assert_ne!(SessionId::derived(domain, parts), id, "{domain} {parts:?}");
+        }
     }
 
     #[test]
