@@ -21,6 +21,7 @@ const NODES_TOGETHER: &[&str] = &[
     "--test",
     "scripted",
     "--",
+    "annotations::",
     "counted::",
     "heirs::",
     "leases::",

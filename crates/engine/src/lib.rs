@@ -28,6 +28,7 @@ mod notes;
 mod openings;
 pub mod options;
 mod reconcile;
+mod records;
 pub mod refusal;
 mod reminders;
 mod rota;
@@ -52,6 +53,7 @@ pub use jobs::{JobStatus, StartedJob};
 pub use listener::{SessionEvent, SessionEventKind};
 pub use live::LiveSession;
 pub use options::{AskOrder, Options};
+pub use records::PrincipalRecord;
 pub use refusal::Refusal;
 pub use stateless::{ExchangeHandle, ExchangeObserver};
 

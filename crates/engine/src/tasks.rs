@@ -59,7 +59,7 @@ impl Engine {
     }
 
     /// Every task of the engine starts here. Works from any thread.
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(task);
     }
 }

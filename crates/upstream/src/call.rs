@@ -1,12 +1,11 @@
 //! One call, from the client to the server and back: exactly one answer, whatever the server does.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use bytes::Bytes;
 use steadfast_client::{Answer, Boxed, CallOptions, Effect, Error, Listener, Notification, RequestId};
 use steadfast_engine::{CallHandle, Class, Incoming};
-use steadfast_wire::rpc::{ErrorObject, json_string};
+use steadfast_wire::rpc::ErrorObject;
 use tokio::time::Instant;
 
 use crate::errors;
@@ -15,17 +14,10 @@ use crate::messages;
 use crate::record::{MAX_SUBSCRIPTIONS, Record};
 use crate::replicas::is_away;
 use crate::seat::Seat;
-use crate::tools::only_looks;
-use crate::turns::Turn;
-use crate::upstream::Shared;
 use crate::vigil::fell_silent;
 
 /// How often a call is sent before its client is told that the server comes and goes.
 const MAX_ATTEMPTS: usize = 4;
-
-/// How long the server may take to name its tools, if `timeouts.control` does not end sooner. A call may wait for it that has
-/// failed already, and it keeps its turn meanwhile.
-const NAMING: Duration = Duration::from_secs(10);
 
 /// What the client wants.
 struct Request<'a> {
@@ -49,6 +41,8 @@ pub(crate) async fn call(
     if !link.shared.is_retired() {
         link.mind_the_lease();
     }
+    // Only a call of another node is started here: that of this node has begun with this.
+    let again = call.was_given() && Box::pin(may_be_repeated(link, call, incoming)).await;
     let turn = tokio::select! {
         biased;
         // Whoever counts next has it among what this node leaves behind.
@@ -56,16 +50,34 @@ pub(crate) async fn call(
         turn = link.turns().next(call.cancelled()) => turn?,
     };
     if call.was_given() {
-        call.start(link.fence_of_calls(), link.shared.may_be_repeated(incoming)).await?;
+        call.start(link.fence_of_calls(), again).await?;
     }
+    let annotations = &link.shared.annotations;
+    let generation = (request.method == "tools/list").then(|| annotations.generation(&link.facts.principal));
     let answer = match attempt_until_known(link, turn.lane, call, &request).await? {
         Answer::Result(result) => result,
         Answer::Error(error) => return Err(errors::of_server(&error)),
     };
     let lane = turn.lane;
-    learn_the_tools(link, turn, call, &request);
-    note(link, lane, call, &request, &answer).await;
+    match (request.method, generation) {
+        ("tools/call", _) => link.refresh_tools(turn, &call.session()),
+        (_, Some(generation)) => {
+            drop(turn);
+            link.learn_tools(&call.session(), request.params, &answer, generation);
+        }
+        _ => drop(turn),
+    }
+    note(link, lane, call, &request).await;
     Ok(answer)
+}
+
+/// Whether another node may repeat a call that another node has given to this one.
+async fn may_be_repeated(link: &Arc<Link>, call: &CallHandle, incoming: &Incoming) -> bool {
+    let session = call.session();
+    match link.shared.may_be_repeated(&session, incoming) {
+        Some(known) => known,
+        None => link.calls_idempotent_tool(&session, incoming.params.as_ref()).await,
+    }
 }
 
 /// Sends the call; again as often as nothing of it reached anybody, and once more if it may have and that does no harm.
@@ -102,7 +114,7 @@ async fn attempt_until_known(
         attempts += 1;
         let unknown = error.effect() == Effect::Unknown;
         let is_last = attempts == MAX_ATTEMPTS || unknown && risked || call.cancelled().is_cancelled();
-        let known = link.shared.is_safe(request.method, request.params);
+        let known = link.shared.is_idempotent(&call.session(), request.method, request.params);
         let may_fare_better = is_about_the_server(&error) || has_moved(link, lane, &seat, &error);
         if is_last || !may_fare_better || unknown && known == Some(false) {
             if shows_absence(link, &seat, &error) {
@@ -120,8 +132,12 @@ async fn attempt_until_known(
                 return Err(told(link, call, &error, errors::of_client(&error, safe)));
             }
         };
-        if unknown && !Box::pin(is_safe(link, &seat, request)).await {
-            return Err(told(link, call, &error, errors::of_client(&error, false)));
+        if unknown {
+            let session = call.session();
+            let asked = link.may_be_sent_again(&seat, &session, request.method, request.params);
+            if !Box::pin(asked).await {
+                return Err(told(link, call, &error, errors::of_client(&error, false)));
+            }
         }
         risked |= unknown;
         tracing::info!(session = link.short(), method = request.method, %error, "a call is tried once more");
@@ -186,63 +202,6 @@ fn has_moved(link: &Link, lane: usize, seat: &Arc<Seat>, error: &Error) -> bool 
     matches!(error, Error::SessionLost) && now.is_some_and(|now| !Arc::ptr_eq(&now, seat))
 }
 
-/// Whether the call may be made twice, by the server's own word.
-async fn is_safe(link: &Link, seat: &Seat, request: &Request<'_>) -> bool {
-    let known = || link.shared.is_safe(request.method, request.params);
-    ask_for_tools(&link.shared, seat, || known().is_some()).await;
-    known() == Some(true)
-}
-
-/// Has the server name its tools, until enough is known or it takes too long. Gives whether it did.
-async fn ask_for_tools(shared: &Shared, seat: &Seat, is_enough: impl Fn() -> bool) -> bool {
-    let patience = NAMING.min(shared.config.timeouts.control);
-    tokio::time::timeout(patience, page_by_page(shared, seat, is_enough)).await.unwrap_or(false)
-}
-
-async fn page_by_page(shared: &Shared, seat: &Seat, is_enough: impl Fn() -> bool) -> bool {
-    let mut cursor: Option<String> = None;
-    for _ in 0..shared.config.limits.pages {
-        if is_enough() {
-            return true;
-        }
-        let params = cursor.as_ref().map(|cursor| format!(r#"{{"cursor":{}}}"#, json_string(cursor)));
-        let Ok(list) = seat.client.call("tools/list", params.as_deref()) else { return false };
-        let answer = match list.answer().await {
-            Ok(Answer::Result(list)) => list,
-            // It has no tools to name.
-            Ok(Answer::Error(_)) => return true,
-            Err(_) => return false,
-        };
-        cursor = shared.tools.learn(&answer).next;
-        if cursor.is_none() {
-            break;
-        }
-    }
-    true
-}
-
-/// If another process may have to make calls again that this one leaves behind, it has to be known beforehand which of them may
-/// be, and not every client asks for the list. The server is asked in the turn of the call, which ends with it: a server that
-/// takes one call at a time takes no list beside it.
-fn learn_the_tools(link: &Link, turn: Turn, call: &CallHandle, request: &Request<'_>) {
-    let shared = &link.shared;
-    if request.method != "tools/call"
-        || shared.is_safe(request.method, request.params).is_some()
-        || !call.session().engine().shares_its_store()
-        || !shared.tools.is_to_be_asked()
-    {
-        return;
-    }
-    let Some(seat) = link.lanes[turn.lane].seat() else { return shared.tools.was_not_told() };
-    let shared = Arc::clone(shared);
-    tokio::spawn(async move {
-        if !ask_for_tools(&shared, &seat, || false).await {
-            shared.tools.was_not_told();
-        }
-        drop(turn);
-    });
-}
-
 async fn attempt(
     link: &Arc<Link>,
     seat: &Seat,
@@ -250,7 +209,7 @@ async fn attempt(
     request: &Request<'_>,
 ) -> Result<Answer, Error> {
     let ear = Arc::new(Ear {
-        shared: Arc::clone(&link.shared),
+        link: Arc::clone(link),
         call: call.clone(),
         id: OnceLock::new(),
         token: request.token.clone(),
@@ -274,7 +233,7 @@ async fn attempt(
 
 /// Puts what the server says of a call on the call's stream.
 struct Ear {
-    shared: Arc<Shared>,
+    link: Arc<Link>,
     call: CallHandle,
     /// The call's id at the server.
     id: OnceLock<RequestId>,
@@ -283,7 +242,7 @@ struct Ear {
 
 impl Ear {
     fn message(&self, notification: Notification) -> Option<(Class, Bytes)> {
-        self.shared.note(&notification);
+        self.link.note(&notification);
         messages::for_call(notification, self.id.get()?, self.token.as_deref())
     }
 }
@@ -306,7 +265,7 @@ impl Listener for Ear {
     }
 
     fn taken(&self) {
-        if self.shared.shows_clients() {
+        if self.link.shared.shows_clients() {
             self.call.admit();
         }
     }
@@ -332,10 +291,9 @@ async fn check(link: &Link, call: &CallHandle, request: &Request<'_>) -> Result<
     Err(ErrorObject::internal("over_limit", message, false))
 }
 
-/// Remembers what the server was told, and what it told.
-async fn note(link: &Link, lane: usize, call: &CallHandle, request: &Request<'_>, result: &Bytes) {
+/// Remembers what the server was told.
+async fn note(link: &Link, lane: usize, call: &CallHandle, request: &Request<'_>) {
     match request.method {
-        "tools/list" => drop(link.shared.tools.learn(result)),
         "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe" => {
             let params = request.params.unwrap_or_default();
             let session = call.session();
@@ -347,22 +305,5 @@ async fn note(link: &Link, lane: usize, call: &CallHandle, request: &Request<'_>
             link.tell_other_lanes(lane, request.method, params);
         }
         _ => {}
-    }
-}
-
-/// The tool that a call names, without a copy of all the rest.
-pub(crate) fn tool_name(params: Option<&str>) -> Option<String> {
-    #[derive(serde::Deserialize)]
-    struct Named {
-        name: String,
-    }
-    serde_json::from_str(params?).ok().map(|Named { name }| name)
-}
-
-/// Whether a call may be made twice; `None` if the server has to be asked.
-pub(crate) fn is_safe_by(tools: &crate::tools::Tools, method: &str, params: Option<&str>) -> Option<bool> {
-    match method {
-        "tools/call" => tools.is_safe(&tool_name(params)?),
-        method => Some(only_looks(method)),
     }
 }

@@ -33,7 +33,7 @@ pub struct Config {
     /// How long a server that cannot be reached is waited for, and looked for elsewhere, before its callers are told.
     pub patience: Duration,
     pub vigil: Vigil,
-    /// Tools whose annotations are remembered, of those that were asked for.
+    /// Among them the tools and pages of `tools/list` that are read for annotations.
     pub limits: Limits,
     pub timeouts: Timeouts,
     pub backoff: Backoff,

@@ -90,7 +90,7 @@ impl Link {
             if here.is_some() {
                 let (session, to) = (self.short(), &place.name);
                 tracing::info!(session, to, "a session was moved by another process");
-                self.shared.tools.forget();
+                self.invalidate_tools();
                 self.stop_listening(version);
             }
             match self.resume(no, place, open) {

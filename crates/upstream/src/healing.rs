@@ -340,7 +340,7 @@ impl Link {
         let Written { seats, is_new } = self.write_down(&session, lane, lost, place, open).await?;
         if !is_new {
             // It may be another version by now, and nothing is done twice on the word of the one before.
-            self.shared.tools.forget();
+            self.invalidate_tools();
         }
         if !self.shared.servers.are_programs() {
             // Whoever opens a session hears what comes in it, and in those of the other lanes.

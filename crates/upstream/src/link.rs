@@ -331,7 +331,7 @@ impl Link {
 
     /// Passes on what belongs to no call.
     pub(crate) async fn hear(&self, lane: usize, notification: Notification) {
-        self.shared.note(&notification);
+        self.note(&notification);
         // The first lane hears of it as well.
         if lane > 0 && notification.method.ends_with("/list_changed") {
             return;

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use steadfast_client::{Config as ClientConfig, Error, Notification};
+use steadfast_client::{Config as ClientConfig, Error};
 use steadfast_engine::backend::BoxFuture;
 use steadfast_engine::{
     Answer, Backend, CallHandle, Entropy, ExchangeHandle, Facts, Fence, Incoming, Route, Routing,
@@ -16,7 +16,7 @@ use steadfast_wire::rpc::ErrorObject;
 use tokio_util::sync::CancellationToken;
 
 use crate::attend::{self, Attendance, Moves};
-use crate::call::{self, is_safe_by};
+use crate::call;
 use crate::config::{Config, Credential, Server, Stdio};
 use crate::converge::Whom;
 use crate::errors::of_opening;
@@ -29,7 +29,7 @@ use crate::seat::{Seat, Servers};
 use crate::seats::Seats;
 use crate::stateless::{self, Forwarder};
 use crate::stdio::Programs;
-use crate::tools::Tools;
+use crate::tool_annotations::ToolAnnotations;
 
 /// A server somewhere else, as the engine sees it.
 #[derive(Debug)]
@@ -57,7 +57,8 @@ pub(crate) struct Shared {
     /// What every client begins with.
     pub(crate) client: ClientConfig,
     pub(crate) servers: Servers,
-    pub(crate) tools: Tools,
+    /// Which tools are idempotent.
+    pub(crate) annotations: ToolAnnotations,
     pub(crate) forwarder: Forwarder,
     pub(crate) farewells: Farewells,
     pub(crate) moves: Moves,
@@ -69,20 +70,6 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn is_safe(&self, method: &str, params: Option<&str>) -> Option<bool> {
-        if planted("retry-unsafe") {
-            return Some(true);
-        }
-        is_safe_by(&self.tools, method, params)
-    }
-
-    /// Whether another process may do a call again if this one dies. What a client shows to prove who it is, is not kept: then
-    /// nobody else could.
-    pub(crate) fn may_be_repeated(&self, request: &Incoming) -> bool {
-        let params = request.params.as_deref().and_then(|params| std::str::from_utf8(params).ok());
-        !self.shows_clients() && self.is_safe(&request.method, params) == Some(true)
-    }
-
     /// Whether all calls of a session have to be run by one process. A program is a child of one; and a server that takes so many
     /// calls at a time must not get as many from each. What a client shows to prove who it is, is not handed on: where servers
     /// want that, each process counts for itself.
@@ -93,13 +80,6 @@ impl Shared {
     /// Whether the server is shown the credentials of its clients, and decides.
     pub(crate) fn shows_clients(&self) -> bool {
         matches!(self.config.credential, Credential::Forwarded)
-    }
-
-    /// Hears what concerns all sessions, on whatever stream it came.
-    pub(crate) fn note(&self, notification: &Notification) {
-        if notification.method == "notifications/tools/list_changed" {
-            self.tools.forget();
-        }
     }
 
     pub(crate) fn is_retired(&self) -> bool {
@@ -183,13 +163,12 @@ impl Upstream {
         if let Credential::Own(value) = &config.credential {
             client.headers.insert(http::header::AUTHORIZATION, value.clone());
         }
-        let tools = Tools::new(config.limits.tools);
         let forwarder = Forwarder::new(&config);
         let shared = Shared {
             config,
             client,
             servers,
-            tools,
+            annotations: ToolAnnotations::default(),
             forwarder,
             farewells: Farewells::default(),
             moves: Moves::default(),
@@ -284,6 +263,47 @@ impl Upstream {
         }
         link
     }
+
+    /// Where one process has to run all calls, that is the one with the lease. Other servers that are reached over HTTP are reached
+    /// from anywhere, if it is known where the session is at the server.
+    fn place(&self, session: &SessionHandle) -> Routing {
+        if !self.shared.has_one_runner() {
+            // Without a link it is read before the call is sent.
+            let link = self.links.find(&session.facts().id);
+            let Some(link) = link.as_ref().filter(|link| link.known.is_outdated()).cloned() else {
+                let fence = link.and_then(|link| link.known.fence());
+                return Routing::Now(Route { fence, ..Route::default() });
+            };
+            let session = session.clone();
+            return Routing::Later(Box::pin(async move {
+                link.follow_what_is_written(&session, Whom::Seated).await;
+                // It was read just now. Whoever reads it again and again gets nowhere.
+                Route::default()
+            }));
+        }
+        let are_programs = self.shared.servers.are_programs();
+        let route = move |held: Held| match held {
+            Held::Theirs(..) if planted("no-owner") => Route::default(),
+            Held::Theirs(node, _) => Route { at: Some(node), fence: held.fence(), ..Route::default() },
+            // It would be sent beside what whoever has the lease sends. So it is asked again, and refused if nobody knows.
+            Held::Unknown if !are_programs => Route { fence: Some(lease::of_nobody()), ..Route::default() },
+            Held::Ours(_) | Held::Unknown => Route { fence: held.fence(), ..Route::default() },
+        };
+        let link = self.link(session, None);
+        if let Some(held) = link.lease.fresh() {
+            return Routing::Now(route(held));
+        }
+        let session = session.clone();
+        Routing::Later(Box::pin(async move {
+            let held = link.claim(&session).await;
+            if matches!(held, Held::Ours(_)) && !link.shared.servers.are_programs() {
+                // Whoever had it before may have moved the session.
+                link.follow_what_is_written(&session, Whom::Seated).await;
+                link.listen_everywhere();
+            }
+            route(held)
+        }))
+    }
 }
 
 impl Backend for Upstream {
@@ -327,6 +347,7 @@ impl Backend for Upstream {
                 return Err(unwritten("the lease is not to be had".to_owned()));
             }
             link.open(&session);
+            link.read_tools_ahead(&session);
             Ok(())
         })
     }
@@ -346,49 +367,31 @@ impl Backend for Upstream {
         Box::pin(async move { call::call(&link, &call, &request).await })
     }
 
-    /// Where one process has to run all calls, that is the one with the lease. Other servers that are reached over HTTP are reached
-    /// from anywhere, if it is known where the session is at the server.
+    /// What is not known yet of a call's tool is read first, unless another node runs the call and looks itself.
     fn route(&self, session: &SessionHandle, request: &Incoming) -> Routing {
-        let again = self.shared.may_be_repeated(request);
         if is_told_otherwise(&request.method) {
-            return Routing::Now(Route { again, ..Route::default() });
+            return Routing::HERE;
         }
-        if !self.shared.has_one_runner() {
-            // Without a link it is read before the call is sent.
-            let link = self.links.find(&session.facts().id);
-            let Some(link) = link.as_ref().filter(|link| link.known.is_outdated()).cloned() else {
-                let fence = link.and_then(|link| link.known.fence());
-                return Routing::Now(Route { again, fence, at: None });
-            };
-            let session = session.clone();
-            return Routing::Later(Box::pin(async move {
-                link.follow_what_is_written(&session, Whom::Seated).await;
-                // It was read just now. Whoever reads it again and again gets nowhere.
-                Route { again, ..Route::default() }
-            }));
-        }
-        let are_programs = self.shared.servers.are_programs();
-        let route = move |held: Held| match held {
-            Held::Theirs(..) if planted("no-owner") => Route { at: None, again, fence: None },
-            Held::Theirs(node, _) => Route { at: Some(node), again, fence: held.fence() },
-            // It would be sent beside what whoever has the lease sends. So it is asked again, and refused if nobody knows.
-            Held::Unknown if !are_programs => Route { at: None, again, fence: Some(lease::of_nobody()) },
-            Held::Ours(_) | Held::Unknown => Route { at: None, again, fence: held.fence() },
-        };
-        let link = self.link(session, None);
-        if let Some(held) = link.lease.fresh() {
-            return Routing::Now(route(held));
-        }
-        let session = session.clone();
-        Routing::Later(Box::pin(async move {
-            let held = link.claim(&session).await;
-            if matches!(held, Held::Ours(_)) && !link.shared.servers.are_programs() {
-                // Whoever had it before may have moved the session.
-                link.follow_what_is_written(&session, Whom::Seated).await;
-                link.listen_everywhere();
+        match (self.place(session), self.shared.may_be_repeated(session, request)) {
+            (Routing::Now(route), Some(again)) => Routing::Now(Route { again, ..route }),
+            (Routing::Later(route), Some(again)) => {
+                Routing::Later(Box::pin(async move { Route { again, ..route.await } }))
             }
-            route(held)
-        }))
+            (routing, None) => {
+                let (link, session, params) =
+                    (self.link(session, None), session.clone(), request.params.clone());
+                Routing::Later(Box::pin(async move {
+                    let route = match routing {
+                        Routing::Now(route) => route,
+                        Routing::Later(route) => route.await,
+                    };
+                    if route.at.is_some() {
+                        return route;
+                    }
+                    Route { again: link.calls_idempotent_tool(&session, params.as_ref()).await, ..route }
+                }))
+            }
+        }
     }
 
     fn misrouted(&self, facts: &Arc<Facts>, fence: &Fence) {

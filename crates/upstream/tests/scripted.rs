@@ -5,6 +5,7 @@ mod support;
 
 mod scripted {
     mod absent;
+    mod annotations;
     mod asks;
     mod counted;
     mod credentials;

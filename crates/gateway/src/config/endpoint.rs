@@ -342,9 +342,9 @@ settings! {
         headers: usize,
         /// Messages in one batch of 2025-03-26.
         batch: usize,
-        /// Tools whose annotations are remembered.
+        /// Idempotent tools that are remembered for one principal.
         tools: usize,
-        /// Pages of `tools/list` that are read to find the annotations of one tool.
+        /// Pages of `tools/list` that are read for the annotations of tools.
         pages: usize,
         /// How often one call may come back and ask for more input.
         rounds: usize,

@@ -73,9 +73,9 @@ impl Ears {
 }
 
 impl Ears {
-    /// Once, however many hear of it.
+    /// Once, however many hear of it. Records that are no client's sessions are not counted.
     fn count(&self, ears: &[Ear], facts: &Facts, event: Lifecycle) {
-        let Some(metrics) = &self.metrics else { return };
+        let Some(metrics) = self.metrics.as_ref().filter(|_| !facts.revision.is_modern()) else { return };
         let Some(ear) = ears.iter().find(|ear| ear.namespace.has(&facts.principal)) else { return };
         let event = match event {
             Lifecycle::Opened => "opened",

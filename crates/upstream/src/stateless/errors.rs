@@ -8,7 +8,7 @@ use steadfast_wire::rpc::{
 use steadfast_wire::{Revision, listen};
 
 use crate::errors;
-use crate::tools::only_looks;
+use crate::tool_annotations::is_idempotent_method;
 
 pub(super) const DISCOVER: &str = "server/discover";
 
@@ -17,7 +17,7 @@ const SESSION_CODES: [i32; 2] = [-32000, -32001];
 
 /// Whether a request can be sent again without harm, whatever became of it.
 pub(super) fn is_safe(method: &str) -> bool {
-    only_looks(method) || method == listen::METHOD
+    is_idempotent_method(method) || method == listen::METHOD
 }
 
 /// Something may have been done. A subscription does nothing: it is over, and can be had again.

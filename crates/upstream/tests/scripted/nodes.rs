@@ -74,51 +74,6 @@ async fn a_call_that_only_looks_is_made_again_by_another_gateway() {
     assert_eq!((calls(&server, "look"), calls(&server, "pay")), (2, 1));
 }
 
-/// Not every client asks for the list of tools, and none asks each gateway.
-#[tokio::test]
-async fn a_gateway_that_shares_its_sessions_finds_out_which_tools_only_look() {
-    for first in [Reply::status(500), Reply::stream().hang()] {
-        check_that_tools_are_found_out(first).await;
-    }
-}
-
-/// `first` is what the first request for the list gets.
-async fn check_that_tools_are_found_out(first: Reply) {
-    let lists = |server: &Server| server.log().iter().filter(|r| r.method() == "tools/list").count();
-    let asked = AtomicUsize::new(0);
-    let server = server(move |request| {
-        let is_first = request.method() == "tools/list" && asked.fetch_add(1, Ordering::SeqCst) == 0;
-        is_first.then(|| first.clone())
-    })
-    .await;
-    let alone = Host::before(Backing::Memory, [server.url()], |builder| builder).await;
-    let session = Session::open(&alone).await;
-    for id in 0..5 {
-        super::call(&session, id, "go").await;
-    }
-    assert_eq!(lists(&server), 0, "nobody could take a call over");
-
-    let host = Host::before(Backing::shared(), [server.url()], |builder| {
-        builder.upstream(|config| config.timeouts.control = Duration::from_millis(500))
-    })
-    .await;
-    let session = Session::open(&host).await;
-    let asked_twice = async {
-        for id in 0.. {
-            super::call(&session, id, "go").await;
-            if lists(&server) == 2 {
-                return id;
-            }
-        }
-        unreachable!("numbers do not end")
-    };
-    let last = within("another attempt after a failure", asked_twice).await;
-    for id in 1..=5 {
-        super::call(&session, last + id, "go").await;
-    }
-    assert_eq!(lists(&server), 2, "once it is told, that is enough");
-}
-
 /// What the client shows is not kept, so nobody else can make its calls.
 #[tokio::test]
 async fn calls_with_credentials_of_the_client_are_not_made_again() {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::support::server::{Reply, Request, Server};
 use crate::support::{Backing, Host, Session, Stream, json};
 
+use super::forgetful::Forgetful;
 use super::{call, calls, reason};
 
 /// A server whose calls of the tool NAME end when it was sent `notifications/NAME`.
@@ -340,13 +341,10 @@ async fn a_change_of_a_list_is_told_once() {
 /// A gateway that shares its sessions asks for the list of tools by itself. That is no second request at a time either.
 #[tokio::test]
 async fn what_the_gateway_asks_for_itself_takes_its_turn() {
-    let server = Server::with_sessions(|request| match request.method() {
-        "tools/list" => {
-            let is_prodded = |log: &[Request]| log.iter().any(|request| request.verb == "PROD");
-            Some(Reply::stream().until(is_prodded).answer(request, &json!({"tools": []})))
-        }
-        "tools/call" => Some(Reply::result(request, &json!({}))),
-        _ => None,
+    let Forgetful { server, .. } = Forgetful::start("s", |request| {
+        let is_prodded = |log: &[Request]| log.iter().any(|request| request.verb == "PROD");
+        let list = || Reply::stream().until(is_prodded).answer(request, &json!({"tools": []}));
+        (request.method() == "tools/list").then(list)
     })
     .await;
     let host = Host::before(Backing::Sqlite, [server.url()], |builder| {
@@ -354,18 +352,18 @@ async fn what_the_gateway_asks_for_itself_takes_its_turn() {
     })
     .await;
     let session = Session::open(&host).await;
-    assert_eq!(call(&session, 1, "first").await["result"], json!({}));
+    let count = |method: &str| server.count(|request| request.method() == method);
     server.until("the list", |log| log.iter().any(|request| request.method() == "tools/list")).await;
-    let mut second = begin(&session, 2, "second").await;
+    let mut second = session.request(2, "prompts/list", json!({})).stream().await;
+    assert!(second.next().await.unwrap().is_priming());
     let decided = async {
-        while host.upstream().waiting() == 0 && calls(&server, "second") == 0 {
+        while host.upstream().waiting() == 0 && count("prompts/list") == 0 {
             tokio::task::yield_now().await;
         }
     };
-    crate::support::within("the second call to wait", decided).await;
-    assert_eq!(calls(&server, "second"), 0, "it is at the server beside the list");
+    crate::support::within("the second request to wait", decided).await;
+    assert_eq!(count("prompts/list"), 0, "it is at the server beside the list");
     server.prod();
     assert_eq!(second.message().await["result"], json!({}));
-    let listed = server.count(|request| request.method() == "tools/list");
-    assert_eq!((listed, calls(&server, "second")), (1, 1));
+    assert_eq!((count("tools/list"), count("prompts/list")), (1, 1));
 }
