@@ -72,9 +72,24 @@ fn a_file_is_checked_without_being_served() {
     check(&["config", "check", name], 2, &format!("error: {name}:2:21: {told}"));
     std::fs::write(&path, "[[endpoint]]\nstdio = { command = \"sh\" }\n").unwrap();
     let output = steadfast(&["config", "check", name]);
-    assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{name}: fine, 1 endpoint(s)\n"));
+    let told = String::from_utf8(output.stdout).unwrap();
+    let rest = told.strip_prefix(&format!("{name}: fine, 1 endpoint(s)\n  /mcp  id = \"")).expect(&told);
+    let id = rest.strip_suffix("\"\n").expect(&told);
+    assert!(id.len() == 16 && id.chars().all(|c| c.is_ascii_hexdigit()), "{told}");
     assert_eq!(output.status.code(), Some(0));
     check(&["config", "check", "/no/such/file"], 2, "error: /no/such/file: ");
+}
+
+/// Where there is a checkout, and git to ask.
+#[test]
+fn the_version_has_the_commit() {
+    let git = Command::new("git").args(["log", "-1", "--abbrev=12", "--format=%h %cs"]).output();
+    let asked = git.ok().filter(|output| output.status.success());
+    let asked = asked.and_then(|output| String::from_utf8(output.stdout).ok());
+    let commit =
+        std::env::var("STEADFAST_COMMIT").ok().or(asked).map(|commit| format!(" ({})", commit.trim()));
+    let told = String::from_utf8(steadfast(&["--version"]).stdout).unwrap();
+    assert_eq!(told, format!("steadfast {}{}\n", env!("CARGO_PKG_VERSION"), commit.unwrap_or_default()));
 }
 
 #[test]
