@@ -173,7 +173,9 @@ enum Verdict {
         steps: Vec<String>,
         log: PathBuf,
     },
-    Skipped { reason: String },
+    Skipped {
+        reason: String,
+    },
 }
 
 impl Tool {
