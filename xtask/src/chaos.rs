@@ -253,8 +253,7 @@ impl Bench {
             fs::copy(programs.join("steadfast"), &gateway)?;
         }
         // Afterwards, so that the program that is left under its name is the real one.
-        prepare::build(root, "steadfast-gateway", &log, out)?;
-        prepare::build(root, PROGRAM, &log, out)?;
+        prepare::build(root, &["steadfast", PROGRAM], &log, out)?;
         Ok(Self { folder, chaos: programs.join(PROGRAM), gateway })
     }
 

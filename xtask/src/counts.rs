@@ -1,7 +1,12 @@
 //! Instruction counts as a gate: the steps of a call, counted by valgrind and compared with what they took before.
 //!
-//! The program that is counted is `bench/benches/counts.rs`, built with the release profile. Its counts are the
-//! same in every run and on every machine with the same compiler and the same kind of processor.
+//! The program that is counted is `bench/counts`, built with the release profile. On one machine
+//! its counts are the same in every run. Another machine may count a little more or less: the C
+//! library has several versions of `memcpy` and takes the one that suits the processor, and another
+//! compiler makes other code. So there are two bounds. `cargo xtask counts`, which CI runs on any
+//! machine, fails when a step takes [`ELSEWHERE`] per cent more than in `bench/counts.json`. To
+//! compare two commits, run `cargo xtask counts --accept` at the first and `cargo xtask counts
+//! --strict` at the second, on one machine: that fails at [`STRICT`] per cent.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,9 +23,12 @@ use crate::failure::Failure;
 const NAMES: &[&str] = &["parse", "begin", "append", "finish", "encode"];
 const TIMES: u64 = 1000;
 
-/// How many per cent more than before are no regression.
-const TOLERANCE: u64 = 3;
+/// How many per cent more than before are no regression: on the machine that has counted before,
+/// and on any machine.
+const STRICT: u64 = 3;
+const ELSEWHERE: u64 = 25;
 
+const PACKAGE: &str = "steadfast-counts";
 const BASELINE: &str = "bench/counts.json";
 
 /// Instructions by name, and what they were counted with.
@@ -35,10 +43,13 @@ struct Counts {
 
 /// `cargo xtask counts`.
 pub(crate) fn command(root: &Path, options: &[&str], out: &mut dyn Write) -> Result<(), Failure> {
-    let accept = match options {
-        [] => false,
-        ["--accept"] => true,
-        [unknown, ..] => return Err(Failure::Usage(format!("`counts` takes --accept, not `{unknown}`"))),
+    let (accept, bound) = match options {
+        [] => (false, ELSEWHERE),
+        ["--strict"] => (false, STRICT),
+        ["--accept"] => (true, STRICT),
+        [unknown, ..] => {
+            return Err(Failure::Usage(format!("`counts` takes --strict or --accept, not `{unknown}`")));
+        }
     };
     out.flush()?;
     let counts = count(root)?;
@@ -53,7 +64,7 @@ pub(crate) fn command(root: &Path, options: &[&str], out: &mut dyn Write) -> Res
     let baseline = Counts::from_json(&text).ok_or_else(|| {
         Failure::Broken(format!("{BASELINE} is not what `cargo xtask counts --accept` writes"))
     })?;
-    let verdict = compare(&baseline, &counts);
+    let verdict = compare(&baseline, &counts, bound);
     out.write_all(verdict.text.as_bytes())?;
     if verdict.passed { Ok(()) } else { Err(Failure::Reported) }
 }
@@ -64,23 +75,27 @@ struct Verdict {
     passed: bool,
 }
 
-fn compare(baseline: &Counts, counts: &Counts) -> Verdict {
+/// Fails if something takes more than `bound` per cent more.
+fn compare(baseline: &Counts, counts: &Counts, bound: u64) -> Verdict {
     if baseline.architecture != counts.architecture {
         let (ours, theirs) = (&counts.architecture, &baseline.architecture);
         let text = format!("{}not compared: this is {ours}, {BASELINE} is of {theirs}\n", counts.table());
         return Verdict { text, passed: true };
     }
-    let (mut text, mut passed, mut better) = (String::new(), true, false);
+    let (mut text, mut passed, mut differs) = (String::new(), true, false);
     for (name, now) in &counts.instructions {
         // Writing to a String does not fail, here and below.
         let _ = match baseline.instructions.get(name) {
             Some(before) => {
                 let change = (*now as f64 / *before as f64 - 1.0) * 100.0;
-                let word = if now * 100 > before * (100 + TOLERANCE) {
+                let word = if now * 100 > before * (100 + bound) {
                     passed = false;
                     "WORSE"
-                } else if now * 100 < before * (100 - TOLERANCE) {
-                    better = true;
+                } else if now * 100 > before * (100 + STRICT) {
+                    differs = true;
+                    "more, may be the machine"
+                } else if now * 100 < before * (100 - STRICT) {
+                    differs = true;
                     "better"
                 } else {
                     "ok"
@@ -93,7 +108,7 @@ fn compare(baseline: &Counts, counts: &Counts) -> Verdict {
             }
         };
     }
-    if !passed || better {
+    if !passed || differs {
         text.push_str("If that is as it should be, run `cargo xtask counts --accept` and commit the file.\n");
     }
     if baseline.compiler != counts.compiler {
@@ -158,16 +173,16 @@ fn count(root: &Path) -> Result<Counts, Failure> {
 
 /// Builds the program that is counted, and says where it is.
 fn build(root: &Path) -> Result<PathBuf, Failure> {
-    let arguments = ["build", "--release", "--locked", "--package", "steadfast-bench", "--bench", "counts"];
+    let arguments = ["build", "--release", "--locked", "--package", PACKAGE];
     let mut cargo = Command::new("cargo");
     let messages =
         output(cargo.args(arguments).arg("--message-format=json-render-diagnostics").current_dir(root))?;
     let program = messages.lines().find_map(|line| {
         let message: Value = serde_json::from_str(line).ok()?;
-        let is_ours = message["target"]["name"] == "counts";
+        let is_ours = message["target"]["name"] == PACKAGE;
         is_ours.then(|| message["executable"].as_str().map(PathBuf::from)).flatten()
     });
-    program.ok_or_else(|| Failure::Broken("cargo has built no `counts`".to_owned()))
+    program.ok_or_else(|| Failure::Broken("cargo has built no counts program".to_owned()))
 }
 
 /// What a command prints. Its errors go where ours go.
@@ -197,7 +212,11 @@ mod tests {
     }
 
     fn check(before: &Counts, now: &Counts, passed: bool, says: &str) {
-        let verdict = compare(before, now);
+        check_with(STRICT, before, now, passed, says);
+    }
+
+    fn check_with(bound: u64, before: &Counts, now: &Counts, passed: bool, says: &str) {
+        let verdict = compare(before, now, bound);
         assert_eq!(verdict.passed, passed, "{}", verdict.text);
         assert!(verdict.text.contains(says), "{}", verdict.text);
     }
@@ -211,6 +230,10 @@ mod tests {
         check(&before, &counts("a", "x", 970), true, "ok\n");
         check(&before, &counts("a", "x", 969), true, "better\nIf that is as it should be");
         check(&before, &counts("a", "y", 9999), true, "not compared");
+        check_with(ELSEWHERE, &before, &counts("a", "x", 1030), true, "ok\n");
+        check_with(ELSEWHERE, &before, &counts("a", "x", 1250), true, "+25.00 %  more, may be the machine\n");
+        check_with(ELSEWHERE, &before, &counts("a", "x", 1251), false, "WORSE\nIf that is as it should be");
+        check_with(ELSEWHERE, &before, &counts("a", "x", 969), true, "better\n");
         let unknown = Counts { instructions: BTreeMap::new(), ..before.clone() };
         check(&unknown, &before, false, "is not in bench/counts.json");
     }

@@ -28,7 +28,8 @@ cargo xtask COMMAND
   test [--only SUITE]... [--list]   run every suite that CI runs, or only those named
   tidy                              check the rules of this repository that no other tool checks
   bench [NAME [ARGS...]]            list the benchmarks, or build and run one
-  counts [--accept]                 count instructions and compare with bench/counts.json, or write that
+  counts [--strict | --accept]      count instructions and compare with bench/counts.json: fails at 25 % more, or with
+                                    --strict, for counts of this machine, at 3 %; or writes that file
   interop                           both of these
   interop --clients [--through-gateway] [CLIENT]...
                                     run clients of other SDKs against our servers, cutting connections

@@ -11,17 +11,22 @@ use std::time::Duration;
 
 use crate::failure::Failure;
 use crate::runner::{now, seconds};
+use crate::suites::STORES;
 
 const FETCH_LIMIT: Duration = Duration::from_secs(600);
 const BUILD_LIMIT: Duration = Duration::from_secs(1800);
 /// How often a person hears that something still goes on.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
 
-/// Builds one package of the workspace. On its own, so that the features of another do not change it.
-pub(crate) fn build(root: &Path, package: &str, log: &Path, out: &mut dyn Write) -> Result<(), Failure> {
+/// Builds programs of the workspace from the libraries that `cargo test --workspace` has compiled.
+/// Cargo shares them only if the features are the same: `--workspace` and [`STORES`] turn on those
+/// of the packages, `--examples` those of their `dev-dependencies` (the workspace has no examples).
+/// The suite `alone` compiles what users build by itself.
+pub(crate) fn build(root: &Path, programs: &[&str], log: &Path, out: &mut dyn Write) -> Result<(), Failure> {
     let mut cargo = Command::new("cargo");
-    cargo.args(["build", "--quiet", "--locked", "--package", package]).current_dir(root);
-    run(&format!("building {package}"), &mut cargo, log, BUILD_LIMIT, out)
+    cargo.args(["build", "--quiet", "--locked", "--workspace", "--features", STORES, "--examples"]);
+    cargo.args(programs.iter().flat_map(|program| ["--bin", program])).current_dir(root);
+    run(&format!("building {}", programs.join(", ")), &mut cargo, log, BUILD_LIMIT, out)
 }
 
 /// Copies the sources of a Node.js program and fetches what its lock file names.

@@ -68,25 +68,24 @@ impl Runner {
             write!(out, "\r{label}  running {:>7}", seconds(started.elapsed()))?;
             Ok(out.flush()?)
         };
-        let mut passed = true;
+        let mut failed = Vec::new();
         for step in suite.steps {
             writeln!(file, "$ {}", step.title())?;
             if !self.run_step(step, &mut file, &mut tick, out)? {
-                passed = false;
-                break;
+                failed.push(step.title());
             }
         }
         if self.live {
             write!(out, "\r{label}")?;
         }
         let took = seconds(started.elapsed());
-        if passed {
+        if failed.is_empty() {
             writeln!(out, "  ok      {took:>7}")?;
             return Ok(Verdict::Passed);
         }
         writeln!(out, "  FAILED  {took:>7}")?;
         self.show(&log, out)?;
-        Ok(Verdict::Failed { log })
+        Ok(Verdict::Failed { steps: failed, log })
     }
 
     /// Whether the step succeeded. What it printed, or why it could not start, is in the log.
@@ -142,9 +141,12 @@ impl Runner {
         for (name, verdict) in verdicts {
             match verdict {
                 Verdict::Passed => passed += 1,
-                Verdict::Failed { log } => {
+                Verdict::Failed { steps, log } => {
                     failed += 1;
                     writeln!(out, "failed   {name:width$}  again: cargo xtask test --only {name}")?;
+                    for step in steps {
+                        writeln!(out, "         {:width$}  step:  {step}", "")?;
+                    }
                     writeln!(out, "         {:width$}  log:   {}", "", log.display())?;
                 }
                 Verdict::Skipped { reason } if self.ci => {
@@ -166,8 +168,14 @@ impl Runner {
 #[derive(Debug)]
 enum Verdict {
     Passed,
-    Failed { log: PathBuf },
-    Skipped { reason: String },
+    Failed {
+        /// The titles of the steps that failed.
+        steps: Vec<String>,
+        log: PathBuf,
+    },
+    Skipped {
+        reason: String,
+    },
 }
 
 impl Tool {
@@ -213,12 +221,13 @@ mod tests {
     const ABSENT: Suite =
         suite("absent", &[], &[Step::Command { argv: &["xtask-no-such-program"], env: &[] }]);
     const CARGO: Suite = suite("cargo", &[], &[Step::Command { argv: &["cargo", "--version"], env: &[] }]);
-    const HALTS: Suite = suite(
-        "halts",
+    const MIXED: Suite = suite(
+        "mixed",
         &[],
         &[
             Step::Command { argv: &["cargo", "xtask-no-such-command"], env: &[] },
-            Step::BuiltIn { name: "late", run: |_| Ok("ran on\n".to_owned()) },
+            Step::BuiltIn { name: "fine", run: |_| Ok("it ran\n".to_owned()) },
+            Step::BuiltIn { name: "late", run: |_| Err("it failed too\n".to_owned()) },
         ],
     );
 
@@ -244,14 +253,19 @@ mod tests {
         check(&[&GOOD, &CARGO], Ok("2 passed, 0 failed"), &["[1/2] good   ok", "[2/2] cargo  ok"]);
         check(&[&BAD, &GOOD], Err("1 passed, 1 failed"), &["broken", "--only bad", "[2/2] good  ok"]);
         check(&[&ABSENT], Err("0 passed, 1 failed"), &["cannot start `xtask-no-such-program`"]);
-        check(&[&HALTS], Err("0 passed, 1 failed"), &["$ cargo xtask-no-such-command"]);
         check(&[], Ok("0 passed, 0 failed"), &[]);
     }
 
     #[test]
-    fn a_step_that_fails_ends_its_suite() {
-        let (_, text) = run(&[&HALTS], &runner());
-        assert!(!text.contains("ran on"), "{text}");
+    fn a_step_that_fails_does_not_hide_the_steps_after_it() {
+        let output = ["$ cargo xtask-no-such-command", "it ran\n", "it failed too\n"];
+        check(&[&MIXED], Err("0 passed, 1 failed"), &output);
+        let summary = "\
+failed   mixed  again: cargo xtask test --only mixed
+                step:  cargo xtask-no-such-command
+                step:  cargo late
+                log:   ";
+        check(&[&MIXED], Err("0 passed, 1 failed"), &[summary]);
     }
 
     #[test]

@@ -8,7 +8,13 @@ use std::path::Path;
 use crate::failure::Failure;
 use crate::tidy;
 
-const STORES: &str = "steadfast-upstream/redis,steadfast-upstream/postgres";
+/// The features that every build of the workspace turns on, so that clippy, tests, documentation
+/// and the programs of the other suites share what is compiled.
+pub(crate) const STORES: &str = "steadfast-upstream/redis,steadfast-upstream/postgres";
+
+/// Tests at a time. Most of them wait for sockets, processes and timers, so more of them than there
+/// are processors is faster.
+const THREADS: (&str, &str) = ("RUST_TEST_THREADS", "8");
 
 /// What gateways do together, by default on the store that needs no server.
 const NODES_TOGETHER: &[&str] = &[
@@ -52,6 +58,8 @@ pub(crate) const SUITES: &[Suite] = &[
             "--workspace",
             "--all-targets",
             "--locked",
+            "--features",
+            STORES,
             "--",
             "-D",
             "warnings",
@@ -65,16 +73,28 @@ pub(crate) const SUITES: &[Suite] = &[
         steps: &[Step::BuiltIn { name: "xtask tidy", run: tidy::step }],
     },
     Suite {
+        name: "alone",
+        why: "the gateway and the library compile with their own features, without those that other packages turn on",
+        needs: &[],
+        wants: &[],
+        steps: &[
+            run(&["cargo", "check", "--locked", "--package", "steadfast-gateway"]),
+            run(&["cargo", "check", "--locked", "--package", "steadfast"]),
+        ],
+    },
+    Suite {
         name: "unit",
         why: "unit, integration and documentation tests, on every store whose server is to be had",
         needs: &[],
         wants: &["redis-server", "postgres", "nginx"],
-        // The features that the other packages have on, too: everything is built once.
         steps: &[
             // To the end whatever fails: who mends one test wants to know of the others.
-            run(&["cargo", "test", "--workspace", "--locked", "--no-fail-fast", "--features", STORES]),
-            run_with(&[("STEADFAST_TEST_STORE", "redis")], NODES_TOGETHER),
-            run_with(&[("STEADFAST_TEST_STORE", "postgres")], NODES_TOGETHER),
+            run_with(
+                &[THREADS],
+                &["cargo", "test", "--workspace", "--locked", "--no-fail-fast", "--features", STORES],
+            ),
+            run_with(&[THREADS, ("STEADFAST_TEST_STORE", "redis")], NODES_TOGETHER),
+            run_with(&[THREADS, ("STEADFAST_TEST_STORE", "postgres")], NODES_TOGETHER),
         ],
     },
     Suite {
@@ -84,7 +104,20 @@ pub(crate) const SUITES: &[Suite] = &[
         wants: &[],
         steps: &[run_with(
             &[("RUSTDOCFLAGS", "-D warnings")],
-            &["cargo", "doc", "--no-deps", "--workspace", "--locked"],
+            // The last three take what clippy has compiled of other packages (see
+            // `prepare::build`).
+            &[
+                "cargo",
+                "doc",
+                "--no-deps",
+                "--workspace",
+                "--locked",
+                "--features",
+                STORES,
+                "--lib",
+                "--bins",
+                "--examples",
+            ],
         )],
     },
     Suite {
@@ -229,7 +262,8 @@ pub(crate) struct Suite {
     pub(crate) needs: &'static [&'static str],
     /// Names from [`TOOLS`] without which it does less. In CI its tests insist on them.
     pub(crate) wants: &'static [&'static str],
-    /// Run in order until one fails. Preparation (`npm ci` and the like) is a step like any other.
+    /// All of them run, in this order, whichever fail. So no step may need what another one leaves
+    /// behind.
     pub(crate) steps: &'static [Step],
 }
 

@@ -24,11 +24,12 @@ fn certificate(directory: &Path) -> CertificateDer<'static> {
     cert.der().clone()
 }
 
-fn config(directory: &Path) -> PathBuf {
+/// `handshake`: how long a handshake may take.
+fn config(directory: &Path, handshake: &str) -> PathBuf {
     let file = directory.join("steadfast.toml");
     let at = |name: &str| directory.join(name).display().to_string();
     let text = format!(
-        "listen = \"127.0.0.1:0\"\nstore = \"memory:\"\n[tls]\ncertificate = \"{}\"\nkey = \"{}\"\nhandshake = \"200ms\"\n[[endpoint]]\ndemo = true\n",
+        "listen = \"127.0.0.1:0\"\nstore = \"memory:\"\n[tls]\ncertificate = \"{}\"\nkey = \"{}\"\nhandshake = \"{handshake}\"\n[[endpoint]]\ndemo = true\n",
         at("cert.pem"),
         at("key.pem")
     );
@@ -72,7 +73,7 @@ fn ask(stream: &mut StreamOwned<ClientConnection, TcpStream>) -> Result<String, 
 fn certificates_can_be_renewed_under_open_connections() {
     let directory = tempfile::tempdir().unwrap();
     let first = certificate(directory.path());
-    let server = Server::serve(&["--config", config(directory.path()).to_str().unwrap()]);
+    let server = Server::serve(&["--config", config(directory.path(), "20s").to_str().unwrap()]);
     assert!(server.banner().contains("URL    https://127.0.0.1:"), "{}", server.banner());
     let mut open = connect(server.address(), &first);
     assert_eq!(ask(&mut open).unwrap(), "HTTP/1.1 400 Bad Request");
@@ -89,7 +90,7 @@ fn certificates_can_be_renewed_under_open_connections() {
 fn who_does_not_shake_hands_is_let_go() {
     let directory = tempfile::tempdir().unwrap();
     let known = certificate(directory.path());
-    let server = Server::serve(&["--config", config(directory.path()).to_str().unwrap()]);
+    let server = Server::serve(&["--config", config(directory.path(), "200ms").to_str().unwrap()]);
     let mut silent = TcpStream::connect(server.address()).unwrap();
     silent.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     let mut plain = TcpStream::connect(server.address()).unwrap();
@@ -103,5 +104,6 @@ fn who_does_not_shake_hands_is_let_go() {
     let is_over =
         matches!(&end, Ok(0)) || matches!(&end, Err(error) if error.kind() == ErrorKind::ConnectionReset);
     assert!(is_over, "it is told nothing, and soon: {end:?}");
-    assert!(ask(&mut connect(server.address(), &known)).is_ok(), "others are served");
+    // On a busy machine a handshake may take longer than here allowed.
+    eventually("others are served", || ask(&mut connect(server.address(), &known)).is_ok());
 }

@@ -49,6 +49,7 @@ impl<'a> News<'a> {
     }
 
     /// Calls that were found, and nothing else.
+    #[cfg(any(feature = "postgres", feature = "redis", feature = "sqlite"))]
     pub(crate) fn of_errands(session: SessionId, errands: &'a [(CallNo, NodeId)]) -> Self {
         Self {
             session,

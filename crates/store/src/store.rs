@@ -137,6 +137,7 @@ pub(crate) fn not_there(command: &Command) -> Outcome {
 }
 
 /// The nodes that hold something of a session by this command, if it succeeds.
+#[cfg(any(feature = "postgres", feature = "redis", feature = "sqlite"))]
 pub(crate) fn holders(command: &Command) -> [Option<NodeId>; 2] {
     match command {
         Command::Begin(begin) => [Some(begin.node), mailed_to(command)],

@@ -24,6 +24,7 @@ use runs::{RUNS, Run, Subject};
 const RUN_LIMIT: Duration = Duration::from_secs(300);
 const FIXTURE: &str = "steadfast-fixture";
 const GATEWAY: &str = "steadfast";
+const CLIENT: &str = "steadfast-conformance-client";
 
 /// Runs those named, or all of them.
 pub(crate) fn command(root: &Path, names: &[&str], out: &mut dyn Write) -> Result<(), Failure> {
@@ -43,10 +44,10 @@ pub(crate) fn command(root: &Path, names: &[&str], out: &mut dyn Write) -> Resul
         match run.subject {
             Subject::Server => bench.try_server(run, out, &mut report)?,
             Subject::Gateway => bench.try_gateway(run, out, &mut report)?,
-            Subject::Client { package } => bench.try_client(root, package, &[], run, out, &mut report)?,
-            Subject::ClientThroughGateway { package } => {
+            Subject::Client => bench.try_client(&[], run, out, &mut report)?,
+            Subject::ClientThroughGateway => {
                 let gateway = [("STEADFAST_GATEWAY", bench.programs.join(GATEWAY))];
-                bench.try_client(root, package, &gateway, run, out, &mut report)?;
+                bench.try_client(&gateway, run, out, &mut report)?;
             }
         }
     }
@@ -76,8 +77,7 @@ impl Bench {
         fs::create_dir_all(&folder)?;
         let suites = target.join("conformance/suites");
         prepare::node(&root.join("interop/conformance"), &suites, &folder.join("npm.log"), out)?;
-        prepare::build(root, FIXTURE, &folder.join("build.log"), out)?;
-        prepare::build(root, "steadfast-gateway", &folder.join("build.log"), out)?;
+        prepare::build(root, &[FIXTURE, GATEWAY, CLIENT], &folder.join("build.log"), out)?;
         let node = node::find(&suites)?;
         Ok(Self { node, suites, folder, programs: target.join("debug") })
     }
@@ -109,16 +109,13 @@ impl Bench {
 
     fn try_client(
         &self,
-        root: &Path,
-        package: &str,
         environment: &[(&str, PathBuf)],
         run: &'static Run,
         out: &mut dyn Write,
         report: &mut Report,
     ) -> Result<(), Failure> {
         let folder = self.folder_of(run)?;
-        prepare::build(root, package, &folder.join("build.log"), out)?;
-        let program = self.programs.join(package).display().to_string();
+        let program = self.programs.join(CLIENT).display().to_string();
         self.run(run, &["client", "--command", &program], environment, &folder, out, report)
     }
 

@@ -9,9 +9,9 @@ const PUBLISHED: &str = "conformance-0.1";
 pub(super) const THROUGH: &str = "gateway-";
 
 /// Our client. Who gets tokens for it is not its business, so the suite's `auth/` scenarios are not.
-const CLIENT: Subject = Subject::Client { package: "steadfast-conformance-client" };
+const CLIENT: Subject = Subject::Client;
 /// The gateway's side towards servers, with our client before it.
-const THROUGH_GATEWAY: Subject = Subject::ClientThroughGateway { package: "steadfast-conformance-client" };
+const THROUGH_GATEWAY: Subject = Subject::ClientThroughGateway;
 
 pub(super) const RUNS: &[Run] = &[
     Run {
@@ -165,9 +165,9 @@ pub(super) enum Subject {
     Server,
     /// The gateway, in front of the fixture server.
     Gateway,
-    /// A program of a package's name, through the gateway: it starts one in front of the server that it is given.
-    ClientThroughGateway { package: &'static str },
-    /// A program of a package's name. The suite starts it for each scenario, with the URL of a server of its own as the
-    /// last argument; `MCP_CONFORMANCE_SCENARIO` says what to try.
-    Client { package: &'static str },
+    /// Our client, through the gateway: it starts one in front of the server that it is given.
+    ClientThroughGateway,
+    /// Our client. The suite starts it for each scenario, with the URL of a server of its own as
+    /// the last argument; `MCP_CONFORMANCE_SCENARIO` says what to try.
+    Client,
 }

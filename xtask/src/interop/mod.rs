@@ -83,11 +83,10 @@ fn clients(root: &Path, arguments: &[&str], out: &mut dyn Write) -> Result<(), F
     let places = Places::new(root, "interop/clients", "interop")?;
     let chosen: Vec<_> =
         CLIENTS.iter().filter(|client| names.is_empty() || names.contains(&client.name)).collect();
-    let mut servers: BTreeSet<_> = chosen.iter().map(|client| client.script.package).collect();
-    servers.extend((front == Front::Gateway).then_some("steadfast-gateway"));
-    for server in servers {
-        prepare::build(root, server, &places.run.join("build.log"), out)?;
-    }
+    let mut servers: BTreeSet<_> = chosen.iter().map(|client| client.script.program).collect();
+    servers.extend((front == Front::Gateway).then_some("steadfast"));
+    let servers: Vec<&str> = servers.into_iter().collect();
+    prepare::build(root, &servers, &places.run.join("build.log"), out)?;
     let mut report = Report::default();
     for client in chosen {
         match client.missing_tools() {

@@ -68,7 +68,7 @@ impl Program {
                 Ok(python)
             }
             Self::Rust { package } => {
-                prepare::build(root, package, log, out)?;
+                prepare::build(root, &[package], log, out)?;
                 Ok(Command::new(places.programs.join(package)))
             }
             Self::Go { folder } => {

@@ -5,7 +5,6 @@ pub(super) const SCRIPTS: &[&Script] = &[&DEMO, &ERAS, &DEMO_ERAS, &ASKS];
 /// One client, whose connections are cut, and a server that is killed.
 pub(super) const DEMO: Script = Script {
     name: "demo",
-    package: "steadfast-gateway",
     program: "steadfast",
     arguments: &["serve", "--demo"],
     steps: &[
@@ -56,19 +55,12 @@ pub(super) const DEMO_ERAS: Script =
 /// How an older SDK takes several questions at once.
 pub(super) const ASKS: Script = Script { name: "asks", steps: &["parallel-asks"], ..FIXTURE };
 
-const FIXTURE: Script = Script {
-    name: "",
-    package: "steadfast-fixture",
-    program: "steadfast-fixture",
-    arguments: &[],
-    steps: &[],
-};
+const FIXTURE: Script = Script { name: "", program: "steadfast-fixture", arguments: &[], steps: &[] };
 
 #[derive(Debug)]
 pub(super) struct Script {
     pub(super) name: &'static str,
     /// The server.
-    pub(super) package: &'static str,
     pub(super) program: &'static str,
     pub(super) arguments: &'static [&'static str],
     pub(super) steps: &'static [&'static str],

@@ -3,6 +3,7 @@
 
 mod redis;
 mod resume;
+mod rows;
 
 use std::io::Write as _;
 
@@ -29,7 +30,7 @@ pub(crate) struct Nodes {
     resumes: usize,
     /// Idle sessions that the database is given.
     #[arg(long, default_value_t = 2000)]
-    idle: usize,
+    idle: u32,
     /// Calls of which the requests to the database are counted.
     #[arg(long, default_value_t = 1000)]
     calls: u64,
@@ -63,6 +64,14 @@ pub(super) fn run(options: &Nodes) -> Result<(), Error> {
         let cost = redis::cost(gateway, server, options)?;
         lines.extend(cost.lines());
         details.push(cost.json());
+        let rows = rows::redis(server, options.idle)?;
+        lines.push(rows.line());
+        details.push(rows.json());
+    }
+    if let Some(server) = &postgres {
+        let rows = rows::postgres(server, options.idle)?;
+        lines.push(rows.line());
+        details.push(rows.json());
     }
     for gateway in shared {
         let name = gateway.name;
@@ -109,7 +118,7 @@ fn met(met: bool) -> &'static str {
 }
 
 /// Opens sessions that nobody uses.
-async fn fill(gateway: &Running, sessions: usize) -> Result<(), Error> {
+async fn fill(gateway: &Running, sessions: u32) -> Result<(), Error> {
     let target = Target::parse(gateway.url())?;
     let mut connection = Connection::open(&target).await?;
     for _ in 0..sessions {

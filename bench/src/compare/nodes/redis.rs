@@ -17,7 +17,7 @@ pub(super) struct Cost {
     calls: u64,
     /// All commands that the server was sent meanwhile, by name; not what scripts do inside.
     commands: BTreeMap<String, u64>,
-    idle: usize,
+    idle: u32,
     bytes: u64,
 }
 
@@ -55,7 +55,7 @@ impl Cost {
     }
 
     fn per_session(&self) -> f64 {
-        self.bytes as f64 / self.idle as f64
+        self.bytes as f64 / f64::from(self.idle)
     }
 
     pub(super) fn lines(&self) -> [String; 2] {
@@ -127,10 +127,10 @@ fn sent(line: &str) -> Option<&str> {
 }
 
 /// A connection for questions on one line.
-struct Link(BufReader<TcpStream>);
+pub(super) struct Link(BufReader<TcpStream>);
 
 impl Link {
-    fn open(port: u16) -> Result<Self, Error> {
+    pub(super) fn open(port: u16) -> Result<Self, Error> {
         Ok(Self(BufReader::new(TcpStream::connect((Ipv4Addr::LOCALHOST, port))?)))
     }
 
@@ -160,6 +160,13 @@ impl Link {
             "-" => Err(format!("Redis says {rest}").into()),
             _ => Ok(rest.to_owned()),
         }
+    }
+
+    /// What the server has allocated.
+    pub(super) fn used_memory(&mut self) -> Result<u64, Error> {
+        let memory = self.ask("INFO memory")?;
+        let line = memory.lines().find_map(|line| line.strip_prefix("used_memory:"));
+        Ok(line.ok_or("Redis does not say what it has allocated")?.trim().parse()?)
     }
 
     /// What all keys take, by their own account.

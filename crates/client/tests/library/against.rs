@@ -8,6 +8,7 @@ use steadfast_client::{
     Answer, Backoff, Bytes, CallOptions, Client, Config, Effect, Era, Error, Event, Limits, Order, Owner,
     Revision, Step, Timeouts, Uri,
 };
+use tokio::sync::Semaphore;
 
 use super::cutter::Cutter;
 use super::host::Host;
@@ -110,14 +111,15 @@ async fn an_answer_cut_off_at_any_byte_is_read_to_its_end_or_said_to_be_unknown(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn asks_of_one_call_are_answered_side_by_side() {
     let host = Host::start().await;
-    let owner = Counting::new(Pace::Sleep(Duration::from_millis(500)));
+    let owner = Counting::new(Pace::Leave(Semaphore::new(0)));
     let client = client(&host, Revision::V2025_11_25, owner.clone()).await;
-    let start = tokio::time::Instant::now();
-    let said = said(call(&client, "fan", json!({"n": 5})).await);
-    let took = start.elapsed();
-    assert_eq!(said, "[(0, Some(0)), (1, Some(1)), (2, Some(2)), (3, Some(3)), (4, Some(4))]");
-    assert_eq!(owner.peak(), 5);
-    assert!((Duration::from_millis(500)..Duration::from_millis(1000)).contains(&took), "{took:?}");
+    let all_at_once = async {
+        // None of them is answered before all of them have begun.
+        owner.until("five asks at once", |owner| owner.now() == 5).await;
+        owner.allow(5);
+    };
+    let (answer, ()) = tokio::join!(call(&client, "fan", json!({"n": 5})), all_at_once);
+    assert_eq!(said(answer), "[(0, Some(0)), (1, Some(1)), (2, Some(2)), (3, Some(3)), (4, Some(4))]");
 }
 
 #[tokio::test]

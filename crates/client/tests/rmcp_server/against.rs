@@ -1,10 +1,9 @@
 //! Both eras of one real server.
 
-use std::time::Duration;
-
 use steadfast_client::{
     Answer, Ask, Boxed, Bytes, Client, Config, Era, Error, ErrorObject, Owner, Revision, Standalone, Uri,
 };
+use tokio::sync::Semaphore;
 
 use super::server;
 use crate::support::owner::Pace;
@@ -83,13 +82,15 @@ async fn a_call_that_is_dropped_ends_at_the_server_in_both_eras() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn asks_of_a_session_are_answered_side_by_side() {
     let (url, _) = server::start().await;
-    let owner = Counting::new(Pace::Sleep(Duration::from_millis(500)));
+    let owner = Counting::new(Pace::Leave(Semaphore::new(0)));
     let client = client(url, Era::Session(Revision::V2025_11_25), owner.clone()).await;
-    let start = tokio::time::Instant::now();
-    assert_eq!(said(call(&client, "fan", json!({"n": 5})).await), "5");
-    let took = start.elapsed();
-    assert_eq!(owner.peak(), 5);
-    assert!((Duration::from_millis(500)..Duration::from_millis(1000)).contains(&took), "{took:?}");
+    let all_at_once = async {
+        // None of them is answered before all of them have begun.
+        owner.until("five asks at once", |owner| owner.now() == 5).await;
+        owner.allow(5);
+    };
+    let (answer, ()) = tokio::join!(call(&client, "fan", json!({"n": 5})), all_at_once);
+    assert_eq!(said(answer), "5");
     client.close().await.unwrap();
 }
 

@@ -45,15 +45,15 @@ fn answered(server: &Server) -> Vec<u64> {
 }
 
 #[tokio::test]
-async fn five_asks_of_half_a_second_take_half_a_second() {
+async fn five_asks_run_at_the_same_time() {
     let server = asking(5).await;
-    let owner = Counting::new(Pace::Sleep(Duration::from_millis(500)));
+    let owner = Counting::new(Pace::Leave(Semaphore::new(0)));
     let client = connect(config(&server), owner.clone()).await;
-    let start = tokio::time::Instant::now();
-    assert_eq!(value(call(&client, "t").await), json!({"asked": 5}));
-    let took = start.elapsed();
-    assert_eq!(owner.peak(), 5);
-    assert!((Duration::from_millis(500)..Duration::from_millis(1000)).contains(&took), "{took:?}");
+    let calling = tokio::spawn(async move { call(&client, "t").await });
+    // None of them is answered before all of them have begun.
+    owner.until("five asks at once", |owner| owner.now() == 5).await;
+    owner.allow(5);
+    assert_eq!(value(within("the answer", calling).await.unwrap()), json!({"asked": 5}));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -115,7 +115,8 @@ async fn a_full_queue_stops_the_stream() {
             break;
         }
     }
-    assert!(written < COUNT * SIZE / 2, "{written} bytes were taken in");
+    // How much the buffers of the sockets hold is the kernel's business.
+    assert!(written < COUNT * SIZE, "the stream was read to its end");
     assert_eq!(owner.order().len(), 4);
     owner.allow(COUNT);
     value(within("the answer", calling).await.unwrap());

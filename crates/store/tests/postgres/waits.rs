@@ -127,7 +127,7 @@ async fn waiting_for_others_is_no_silence() {
     let (server, schema) = (server_or_skip!(), fresh_name());
     let narrow = Options {
         connections: 1,
-        response_timeout: Duration::from_millis(1500),
+        response_timeout: Duration::from_secs(4),
         patience: Duration::from_secs(20),
         heartbeat: Duration::from_secs(3600),
         ..options(server, &schema)
@@ -136,7 +136,7 @@ async fn waiting_for_others_is_no_silence() {
     server.ask(&format!(
         "SET search_path TO \"{schema}\"; CREATE SEQUENCE loads; ALTER FUNCTION load RENAME TO load_quickly; \
          CREATE FUNCTION load(a bytea, b bytea) RETURNS found LANGUAGE sql SET search_path FROM CURRENT AS \
-         'SELECT pg_sleep(0.02), nextval(''loads''); SELECT load_quickly(a, b)'"
+         'SELECT pg_sleep(0.03), nextval(''loads''); SELECT load_quickly(a, b)'"
     ));
     let replies: Vec<_> = (0..150).map(|n| store.facts(id(n))).collect();
     for reply in replies {

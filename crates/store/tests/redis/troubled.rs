@@ -66,7 +66,7 @@ async fn it_does_not_stay_the_first_on_the_agenda() {
 #[tokio::test]
 async fn others_are_freed_of_a_dead_node() {
     let (server, prefix) = (server_or_skip!(), fresh_name());
-    let ttl = Duration::from_millis(400);
+    let ttl = Duration::from_secs(2);
     let options = Options { patience: PATIENCE, node_ttl: ttl, ..options(server, &prefix) };
     let alive = open(Options { heartbeat: ttl / 10, ..options.clone() });
     let dead = open(Options { heartbeat: Duration::from_secs(3600), ..options });

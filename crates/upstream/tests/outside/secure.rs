@@ -33,7 +33,7 @@ async fn serve(age: Age) -> (Secure, Arc<AtomicUsize>) {
 }
 
 /// Nobody would wait that long for an error that is there at once.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Opens a session and gives the headers of its requests.
 async fn open(front: &Front) -> String {

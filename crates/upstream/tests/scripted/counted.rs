@@ -284,7 +284,7 @@ async fn a_gateway_that_goes_does_not_wait_for_calls_that_it_has_not_begun() {
     server.until("it", |log| sent(log).len() == 1).await;
     let going = {
         let here = Arc::clone(&here.server().0);
-        tokio::spawn(async move { here.drain(Duration::from_secs(10)).await })
+        tokio::spawn(async move { here.drain(Duration::from_secs(600)).await })
     };
     within("the drain to begin", async {
         while !here.server().0.is_draining() {
@@ -294,7 +294,7 @@ async fn a_gateway_that_goes_does_not_wait_for_calls_that_it_has_not_begun() {
     .await;
     let began = tokio::time::Instant::now();
     while !going.is_finished() {
-        assert!(began.elapsed() < Duration::from_secs(8), "it does not go");
+        assert!(began.elapsed() < Duration::from_secs(60), "it does not go");
         let next = streams.len();
         streams.push(begin(&elsewhere, next as u64, &format!("t{next}")).await);
         settle(&server, &elsewhere, next).await;

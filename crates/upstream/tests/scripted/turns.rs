@@ -210,29 +210,6 @@ async fn calls_one_after_the_other_stay_in_one_session() {
     assert_eq!(lanes(&server), BTreeMap::from([("s1".to_owned(), 10)]));
 }
 
-/// Twenty calls of a tenth of a second each take three turns of eight.
-#[tokio::test]
-async fn spreading_saves_time() {
-    let host = Host::start(Backing::Memory, |builder| {
-        builder.upstream(|config| config.calls.spread = NonZeroUsize::new(8).unwrap())
-    })
-    .await;
-    let session = Session::open(&host).await;
-    let begun = tokio::time::Instant::now();
-    let work: Vec<_> = (0..20)
-        .map(|id| {
-            let session = session.clone();
-            tokio::spawn(async move { session.say(id, "steps", json!({"steps": ["sleep:100"]})).await })
-        })
-        .collect();
-    for work in work {
-        assert_eq!(work.await.unwrap(), "done");
-    }
-    let took = begun.elapsed();
-    // One after the other it would be two seconds.
-    assert!((300..1500).contains(&took.as_millis()), "{took:?}");
-}
-
 /// What the client says of its session holds wherever its calls are, and never makes two calls of one.
 #[tokio::test]
 async fn the_log_level_holds_in_every_session_and_takes_its_turn() {

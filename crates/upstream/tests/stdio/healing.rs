@@ -168,19 +168,27 @@ async fn a_program_that_never_answers_initialize_is_ended_and_started_again() {
             environment: BTreeMap::from([("MARK".to_owned(), mark.display().to_string())]),
             ..Program::default()
         };
-        let (opening, farewell) = (Duration::from_millis(600), Duration::from_millis(50));
+        let (opening, farewell) = (Duration::from_secs(3), Duration::from_millis(50));
         let stdio = Stdio { sharing, opening, farewell, ..Stdio::new(program) };
         let programs = programs(stdio);
         let child = programs.child("alone");
         let mut hasty = config();
-        hasty.timeouts.control = Duration::from_millis(300);
+        hasty.timeouts.control = Duration::from_millis(100);
         let error = connect(child.clone(), hasty, ()).await.expect_err("it does not answer");
         assert!(matches!(error, Error::Timeout(_)), "{error:?}");
-        let pid = std::fs::read_to_string(mark.join("pid")).unwrap().trim().parse().unwrap();
+        let written = async {
+            loop {
+                match std::fs::read_to_string(mark.join("pid")).map(|text| text.trim().parse()) {
+                    Ok(Ok(pid)) => return pid,
+                    _ => tokio::time::sleep(Duration::from_millis(10)).await,
+                }
+            }
+        };
+        let pid = within("the program to start", written).await;
         assert!(is_running(pid), "it may only be slow");
         match connect(child.clone(), config(), ()).await {
             Err(Error::Refused { status: 500, error: Some(error), .. }) => {
-                let why = "the program was ended: it did not answer initialize within 600ms";
+                let why = "the program was ended: it did not answer initialize within 3s";
                 assert!(error.message.contains(why), "{error:?}");
             }
             other => panic!("not refused: {other:?}"),

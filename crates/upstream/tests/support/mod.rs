@@ -55,7 +55,7 @@ pub(crate) use sse::{Frame, Stream};
 
 /// Waits for what must come. Panics after a time that is long for every machine, so that a hang is a failure.
 pub(crate) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(Duration::from_secs(10), work).await {
+    match tokio::time::timeout(Duration::from_secs(20), work).await {
         Ok(done) => done,
         Err(_) => panic!("waited too long for {what}"),
     }

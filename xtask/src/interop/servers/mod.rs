@@ -47,10 +47,8 @@ pub(crate) fn command(root: &Path, arguments: &[&str], out: &mut dyn Write) -> R
     let sides: &[Side] = if options.is_empty() { &[Side::Direct, Side::Gateway] } else { &[Side::Direct] };
     let places = Places::new(root, "interop/servers", "interop/servers")?;
     let log = places.run.join("build.log");
-    prepare::build(root, DRIVER, &log, out)?;
-    if sides.contains(&Side::Gateway) {
-        prepare::build(root, "steadfast-gateway", &log, out)?;
-    }
+    let programs: &[&str] = if sides.contains(&Side::Gateway) { &[DRIVER, "steadfast"] } else { &[DRIVER] };
+    prepare::build(root, programs, &log, out)?;
     let mut report = Report::default();
     let is_chosen = |server: &&Server| {
         (names.is_empty() || names.contains(&server.name))
