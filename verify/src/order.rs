@@ -43,6 +43,8 @@ fn check_connection(connection: &Connection<'_>, verdict: &mut Verdict) {
             None if event.data.is_empty() => position,
             None if connection.of.is_some() => EventId { seq: 1 + announced, ..position },
             None => position,
+            // A resumed stream begins by repeating where it resumes from.
+            Some(last) if event.data.is_empty() => last,
             Some(last) => EventId { seq: last.seq + 1 + announced, ..last },
         };
         verdict.check(position == expected, || {
@@ -78,6 +80,10 @@ mod tests {
         check("order", &not_primed.event(1, 7, 1, "x"), &[]);
         check("order", &begun().event(1, 7, 1, "x").resumed(Some("a"), 2, 7, 1).event(2, 7, 2, "y"), &[]);
         check("order", &begun().event(1, 7, 1, "x").resumed(Some("a"), 2, 7, 0).event(2, 7, 1, "x"), &[]);
+        let resumed = begun().event(1, 7, 1, "x").resumed(Some("a"), 2, 7, 1).event(2, 7, 1, "");
+        check("order", &resumed.clone().event(2, 7, 2, "y"), &[]);
+        check("order", &resumed.event(2, 7, 1, "x"), &["a"]);
+        check("order", &begun().event(1, 7, 1, "x").resumed(Some("a"), 2, 7, 1).event(2, 7, 0, ""), &["a"]);
         // A listener begins where somebody has left off.
         check("order", &History::new().listening(1).event(1, 0, 5, "").event(1, 0, 6, "x"), &[]);
     }

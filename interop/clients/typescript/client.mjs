@@ -100,7 +100,7 @@ const steps = {
   },
   'dropped-early': () => dropped([1], 4),
   'dropped-midway': () => dropped([3], 15),
-  'dropped-twice': () => dropped([3, 2], 30),
+  'dropped-twice': () => dropped([3, 1], 30),
   cancelled: async () => {
     const abort = new AbortController();
     const onprogress = ({ progress }) => progress === 2 && abort.abort('enough');
