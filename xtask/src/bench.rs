@@ -45,6 +45,7 @@ pub(crate) fn run(root: &Path, name: &str, args: &[&str], out: &mut dyn Write) -
     }
     out.flush()?;
     let mut build = Command::new("cargo");
+    prepare::as_from_a_shell(&mut build);
     build.args(["build", "--release", "--locked", "--package", "steadfast-bench"]).current_dir(root);
     let target = crate::target()?;
     let mut bench = Command::new(target.join("release").join("steadfast-bench"));

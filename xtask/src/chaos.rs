@@ -244,6 +244,7 @@ impl Bench {
         let (programs, mut gateway) = (target.join("debug"), target.join("debug/steadfast"));
         if planted {
             let mut cargo = Command::new("cargo");
+            prepare::as_from_a_shell(&mut cargo);
             cargo.args(["build", "--quiet", "--locked", "--package", "steadfast-gateway"]);
             cargo.args(["--features", "planted"]).current_dir(root);
             let limit = std::time::Duration::from_secs(1800);

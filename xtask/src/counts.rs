@@ -18,6 +18,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
+use crate::prepare;
 
 /// What the program can be asked to do, each so often.
 const NAMES: &[&str] = &["parse", "begin", "append", "finish", "encode"];
@@ -175,6 +176,7 @@ fn count(root: &Path) -> Result<Counts, Failure> {
 fn build(root: &Path) -> Result<PathBuf, Failure> {
     let arguments = ["build", "--release", "--locked", "--package", PACKAGE];
     let mut cargo = Command::new("cargo");
+    prepare::as_from_a_shell(&mut cargo);
     let messages =
         output(cargo.args(arguments).arg("--message-format=json-render-diagnostics").current_dir(root))?;
     let program = messages.lines().find_map(|line| {

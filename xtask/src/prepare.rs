@@ -15,6 +15,8 @@ use crate::suites::STORES;
 
 const FETCH_LIMIT: Duration = Duration::from_secs(600);
 const BUILD_LIMIT: Duration = Duration::from_secs(1800);
+/// What the variables begin with in which cargo describes a package.
+const OF_A_PACKAGE: &[&str] = &["CARGO_MANIFEST_", "CARGO_PKG_"];
 /// How often a person hears that something still goes on.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
 
@@ -24,9 +26,21 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
 /// The suite `alone` compiles what users build by itself.
 pub(crate) fn build(root: &Path, programs: &[&str], log: &Path, out: &mut dyn Write) -> Result<(), Failure> {
     let mut cargo = Command::new("cargo");
+    as_from_a_shell(&mut cargo);
     cargo.args(["build", "--quiet", "--locked", "--workspace", "--features", STORES, "--examples"]);
     cargo.args(programs.iter().flat_map(|program| ["--bin", program])).current_dir(root);
     run(&format!("building {}", programs.join(", ")), &mut cargo, log, BUILD_LIMIT, out)
+}
+
+/// Takes away the variables in which `cargo run` describes the package of this program. Build scripts
+/// read some of them (ring's does), so with them cargo would compile ring and everything above it
+/// again whenever a person runs `cargo test` after `cargo xtask test`, or CI has another clone.
+pub(crate) fn as_from_a_shell(command: &mut Command) {
+    for (name, _) in env::vars_os() {
+        if name.to_str().is_some_and(|name| OF_A_PACKAGE.iter().any(|prefix| name.starts_with(prefix))) {
+            command.env_remove(name);
+        }
+    }
 }
 
 /// Copies the sources of a Node.js program and fetches what its lock file names.
@@ -202,6 +216,18 @@ fn name(folder: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Cargo describes this package to its tests, too.
+    #[test]
+    fn a_command_knows_nothing_of_this_package() {
+        let mut command = Command::new("cargo");
+        as_from_a_shell(&mut command);
+        for name in ["CARGO_MANIFEST_DIR", "CARGO_PKG_NAME", "CARGO_PKG_VERSION_MAJOR"] {
+            assert!(env::var_os(name).is_some(), "{name} is not set here");
+            assert!(command.get_envs().any(|entry| entry == (name.as_ref(), None)), "{name} is passed on");
+        }
+        assert!(!command.get_envs().any(|(name, _)| name == "PATH"));
+    }
 
     #[test]
     fn what_is_done_is_done_again_for_something_else_or_if_it_is_gone() {

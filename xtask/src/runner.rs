@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::apt::Apt;
 use crate::failure::Failure;
+use crate::prepare;
 use crate::suites::{Step, Suite, Tool};
 
 /// How much of a failed suite's output a person is shown; the rest is in its log. CI shows all of it.
@@ -107,6 +108,7 @@ impl Runner {
         };
         let [program, args @ ..] = argv else { return Ok(true) };
         let mut command = Command::new(program);
+        prepare::as_from_a_shell(&mut command);
         command.args(args).envs(env.iter().copied()).current_dir(&self.root);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log.try_clone()?);
         match command.spawn() {
