@@ -161,9 +161,8 @@ fn sessions_follow_the_id_to_another_address() {
     let old = Server::serve(&shared.arguments(&first, &["--id", "notes"]));
     let session = old.open_session();
     let new = shared.gateway(&second, &["--id", "notes", "--path", "/moved"]);
-    for said in [new.at("/moved").post(Some(&session), &note("new")), old.post(Some(&session), &note("old"))]
-    {
-        let said = said.read_to_end();
+    for (at, text) in [(new.at("/moved"), "new"), (old.at("/mcp"), "old")] {
+        let said = at.post(Some(&session), &note(text)).read_to_end();
         assert!(said.starts_with("HTTP/1.1 200") && said.contains("note(s)."), "{said}");
     }
     old.kill();
