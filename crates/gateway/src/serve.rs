@@ -94,7 +94,10 @@ enum Stage {
 impl<'a> Served<'a> {
     async fn start(plan: Plan, logs: &'a Logs) -> Result<Self, Failure> {
         let url = match &plan.store {
-            Some(store) => store.clone(),
+            Some(store) => {
+                place::warn_if_public(store);
+                store.clone()
+            }
             None => place::default_store()?,
         };
         let mut listeners = Vec::new();

@@ -30,7 +30,11 @@ impl Locks {
         if self.held.contains_key(&node) {
             return Ok(());
         }
-        let file = OpenOptions::new().create(true).write(true).truncate(false).open(self.path(node))?;
+        let mut options = OpenOptions::new();
+        options.create(true).write(true).truncate(false);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let file = options.open(self.path(node))?;
         file.try_lock().map_err(io::Error::from)?;
         self.held.insert(node, file);
         Ok(())

@@ -1,6 +1,10 @@
 //! Opening the file: what it must be, and how it is used.
 
+#[cfg(unix)]
+use std::fs::OpenOptions;
 use std::path::Path;
+#[cfg(unix)]
+use std::sync::{Mutex, PoisonError};
 
 use rusqlite::{Connection, MAIN_DB, OpenFlags, TransactionBehavior};
 
@@ -31,12 +35,29 @@ const READER_CACHE_KIB: i64 = 2 << 10;
 pub(super) fn open_writer(path: &Path, options: &SqliteOptions) -> Result<Connection, StoreError> {
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    create_private(path);
     let mut connection = Connection::open_with_flags(path, flags).map_err(|error| explain(path, &error))?;
     prepare_writer(&mut connection, options)
         .map_err(|error| explain(path, &error))?
         .map_err(|refusal| StoreError::Corrupt(format!("{}: {refusal}", path.display())))?;
     Ok(connection)
 }
+
+/// Creates the file, readable by its owner alone, unless it exists. SQLite gives the files beside
+/// it (`-wal`, `-shm`) the mode of the database.
+#[cfg(unix)]
+fn create_private(path: &Path) {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    // When a process closes a file, it loses all its locks on it, SQLite's own included. So an
+    // existing file is never opened here, and no two threads create one at the same time.
+    static CREATING: Mutex<()> = Mutex::new(());
+    let _creating = CREATING.lock().unwrap_or_else(PoisonError::into_inner);
+    // Any error comes back when SQLite opens the file, and is explained there.
+    let _ = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+}
+
+#[cfg(not(unix))]
+fn create_private(_path: &Path) {}
 
 /// Opens a connection that reads. The file exists and is ours by now.
 pub(super) fn open_reader(path: &Path, options: &SqliteOptions) -> Result<Connection, StoreError> {

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use rusqlite::Connection;
-use steadfast_store::StoreError;
+use steadfast_store::{Store as _, StoreError};
 
-use crate::common::{open, try_open};
+use crate::common::{NODE, NOW, open, try_open};
 
 fn refused(file: &Path) -> StoreError {
     try_open(file).expect_err("this file must be refused")
@@ -19,6 +19,30 @@ fn check_corrupt(file: &Path, says: &str) {
         }
         other => panic!("{other:?}"),
     }
+}
+
+/// Session contents are nobody else's business.
+#[cfg(unix)]
+#[tokio::test]
+async fn files_are_readable_by_their_owner_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("sessions.db");
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let store = open(&file);
+    store.join(NODE, NOW).await.unwrap();
+    let mut files: Vec<_> =
+        std::fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    let found: Vec<_> =
+        files.iter().map(|path| (path.file_name().unwrap().to_str().unwrap(), mode(path))).collect();
+    let expect = ["sessions.db", "sessions.db-node-0000000000000007", "sessions.db-shm", "sessions.db-wal"];
+    assert_eq!(found, expect.map(|name| (name, 0o600)));
+    drop(store);
+    // What somebody has decided about a file stays as it is.
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
+    drop(open(&file));
+    assert_eq!(mode(&file), 0o640);
 }
 
 #[test]
