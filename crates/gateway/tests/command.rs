@@ -77,6 +77,18 @@ fn a_file_is_checked_without_being_served() {
     check(&["config", "check", "/no/such/file"], 2, "error: /no/such/file: ");
 }
 
+/// Where there is a checkout, and git to ask.
+#[test]
+fn the_version_has_the_commit() {
+    let git = Command::new("git").args(["log", "-1", "--abbrev=12", "--format=%h %cs"]).output();
+    let asked = git.ok().filter(|output| output.status.success());
+    let asked = asked.and_then(|output| String::from_utf8(output.stdout).ok());
+    let commit =
+        std::env::var("STEADFAST_COMMIT").ok().or(asked).map(|commit| format!(" ({})", commit.trim()));
+    let told = String::from_utf8(steadfast(&["--version"]).stdout).unwrap();
+    assert_eq!(told, format!("steadfast {}{}\n", env!("CARGO_PKG_VERSION"), commit.unwrap_or_default()));
+}
+
 #[test]
 fn the_schema_is_one() {
     let output = steadfast(&["config", "schema"]);

@@ -10,7 +10,7 @@ pub(crate) use serve::{Serve, UnbalancedQuotes};
 
 /// MCP sessions that hold.
 #[derive(Debug, Parser)]
-#[command(name = "steadfast", version, about, arg_required_else_help = true)]
+#[command(name = "steadfast", version = env!("STEADFAST_VERSION"), about, arg_required_else_help = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
