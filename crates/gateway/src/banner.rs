@@ -16,10 +16,11 @@ pub(crate) fn print(plan: &Plan, listeners: &[TcpListener], admin: Option<&TcpLi
     for endpoint in &plan.endpoints {
         for address in &addresses {
             let url = format!("{scheme}://{address}{}", endpoint.path);
-            tracing::info!(%url, behind = %Described(endpoint), %store, "serving");
+            tracing::info!(%url, behind = %Described(endpoint), id = %endpoint.identity.name(), %store, "serving");
             text += &format!("  URL    {url}\n");
         }
         text += &format!("         in front of {}\n", Described(endpoint));
+        text += &format!("         id {}\n", endpoint.identity.name());
     }
     text += &format!("  store  {store}\n");
     if let Some(address) = admin.and_then(|admin| admin.local_addr().ok()) {

@@ -19,7 +19,11 @@ pub(crate) fn run(what: &Config) -> Result<(), Failure> {
             if !plan.warnings.is_empty() {
                 return Err(Failure::Config(plan.warnings));
             }
-            format!("{}: fine, {} endpoint(s)\n", source.name, plan.endpoints.len())
+            let mut text = format!("{}: fine, {} endpoint(s)\n", source.name, plan.endpoints.len());
+            for endpoint in &plan.endpoints {
+                text += &format!("  {}  id = {:?}\n", endpoint.path, endpoint.identity.name());
+            }
+            text
         }
     };
     // A reader that has seen enough closes the pipe.

@@ -14,7 +14,7 @@ use crate::admin::{Admin, Metrics, Reload};
 use crate::cli::Serve;
 use crate::config::{self, Plan};
 use crate::failure::Failure;
-use crate::gateway::{Changes, Gateway};
+use crate::gateway::{Changes, Found, Gateway, OtherIdentity};
 use crate::logs::Logs;
 use crate::reload::{self, Followed};
 use crate::{banner, place, world};
@@ -172,10 +172,21 @@ impl<'a> Served<'a> {
             tls.replace(new.identity.clone());
         }
         reload::warn(&plan);
-        let Changes { added, removed, changed, needs_restart } = changes;
+        let Changes { added, removed, changed, needs_restart, identities } = changes;
         tracing::info!(?added, ?removed, ?changed, "the configuration was read again");
         for key in needs_restart {
             tracing::warn!(key, "this change needs a restart");
+        }
+        for OtherIdentity { path, sessions, configured, found } in identities {
+            let what = match found {
+                Found::NoMore => {
+                    "the endpoint has a new identity: its sessions are not found any more, unless `id` is set to `sessions_id`"
+                }
+                Found::UntilRestart => {
+                    "the server behind the endpoint has changed in part: its sessions are kept, but after a restart they are not found unless `id` is set to `sessions_id`"
+                }
+            };
+            tracing::warn!(%path, sessions_id = %sessions, configured_id = %configured, "{what}");
         }
         // What needs a restart is compared with what was started, each time.
         let started = std::mem::replace(&mut self.plan, plan);

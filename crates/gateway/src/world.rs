@@ -24,6 +24,8 @@ pub(crate) fn world() -> World<'static> {
     World {
         variables: texts.collect(),
         read: &read,
+        // A folder that was removed meanwhile is like any other that programs cannot be started in.
+        folder: std::env::current_dir().unwrap_or_default(),
         is_folder: &Path::is_dir,
         is_program: &is_program,
         tls: &Tls::load,

@@ -72,7 +72,10 @@ fn a_file_is_checked_without_being_served() {
     check(&["config", "check", name], 2, &format!("error: {name}:2:21: {told}"));
     std::fs::write(&path, "[[endpoint]]\nstdio = { command = \"sh\" }\n").unwrap();
     let output = steadfast(&["config", "check", name]);
-    assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{name}: fine, 1 endpoint(s)\n"));
+    let told = String::from_utf8(output.stdout).unwrap();
+    let rest = told.strip_prefix(&format!("{name}: fine, 1 endpoint(s)\n  /mcp  id = \"")).expect(&told);
+    let id = rest.strip_suffix("\"\n").expect(&told);
+    assert!(id.len() == 16 && id.chars().all(|c| c.is_ascii_hexdigit()), "{told}");
     assert_eq!(output.status.code(), Some(0));
     check(&["config", "check", "/no/such/file"], 2, "error: /no/such/file: ");
 }

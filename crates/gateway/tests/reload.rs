@@ -72,7 +72,7 @@ fn found(scene: &Scene, path: &'static str) -> bool {
 fn sessions_calls_and_streams_outlive_a_change() {
     let (one, two) =
         (Server::start_with(&["--store", "memory:"]), Server::start_with(&["--store", "memory:"]));
-    let upstream = |server: &Server| format!("upstream = \"http://{}/mcp\"", server.address());
+    let upstream = |server: &Server| format!("id = \"b\"\nupstream = \"http://{}/mcp\"", server.address());
     let scene = Scene::start(&endpoints(&[("/a", "demo = true"), ("/b", &upstream(&one))]));
     let (a, b) = (scene.server.at("/a"), scene.server.at("/b"));
     let (in_a, in_b) = (a.open_session(), b.open_session());
@@ -97,6 +97,74 @@ fn sessions_calls_and_streams_outlive_a_change() {
     let progress = told.iter().filter(|message| message["method"] == "notifications/progress").count();
     assert_eq!(progress, 30, "the call goes on where it began");
     assert!(told.last().unwrap()["result"].is_object(), "{told:?}");
+}
+
+fn behind(servers: &[&Server], more: &str) -> String {
+    let urls: Vec<String> = servers.iter().map(|server| format!("http://{}/mcp", server.address())).collect();
+    endpoints(&[("/a", &format!("upstream = {urls:?}\n{more}"))])
+}
+
+/// The identity that the warnings in the log name.
+fn named_id(log: &str) -> &str {
+    let warned = log.lines().rfind(|line| line.contains("sessions_id")).expect("a warning");
+    warned.split("\"sessions_id\":\"").nth(1).and_then(|rest| rest.split('"').next()).expect("an id")
+}
+
+/// Without `id`, a session stays for as long as the endpoint keeps one of its replicas.
+#[test]
+fn a_replica_that_is_added_or_removed_keeps_the_sessions() {
+    let servers = [(); 3].map(|()| Server::start_with(&["--store", "memory:"]));
+    let [one, two, three] = &servers;
+    let scene = Scene::start(&behind(&[one], ""));
+    let a = scene.server.at("/a");
+    let session = a.open_session();
+    let works = || a.post(Some(&session), &note("x")).read_to_end().contains("note(s).");
+    assert!(works());
+    scene.change(&behind(&[one, two], ""));
+    assert!(works());
+    scene.change(&behind(&[two, three], ""));
+    assert!(works());
+    let log = scene.log();
+    assert!(log.contains("its sessions are kept, but after a restart they are not found"), "{log}");
+    // As the log says, the endpoint keeps its sessions with this `id`, whatever is behind it.
+    scene.change(&behind(&[one], &format!("id = \"{}\"", named_id(&log))));
+    assert!(works());
+}
+
+#[test]
+fn another_server_has_other_sessions() {
+    let servers = [(); 2].map(|()| Server::start_with(&["--store", "memory:"]));
+    let [one, two] = &servers;
+    let scene = Scene::start(&behind(&[one], ""));
+    let a = scene.server.at("/a");
+    let session = a.open_session();
+    let mut running = a.post(Some(&session), &countdown(1, 20, 20));
+    running.read_until("\"progress\":0.0");
+    scene.change(&behind(&[two], ""));
+    let told = messages(&running.read_to_end());
+    assert!(told.last().unwrap()["result"].is_object(), "a call that runs finishes: {told:?}");
+    let refused = a.post(Some(&session), &note("lost")).read_to_end();
+    assert!(refused.starts_with("HTTP/1.1 404"), "{refused}");
+    a.open_session();
+    let log = scene.log();
+    assert!(log.contains("its sessions are not found any more"), "{log}");
+    // The value that would have kept them still finds them.
+    scene.change(&behind(&[two], &format!("id = \"{}\"", named_id(&log))));
+    assert!(a.post(Some(&session), &note("found")).read_to_end().contains("You have 1 note(s)."));
+}
+
+/// An endpoint takes its identity, and with it its sessions, to another path.
+#[test]
+fn an_id_moves_sessions_to_another_path() {
+    let scene = Scene::start(&endpoints(&[("/a", "demo = true\nid = \"x\"")]));
+    let session = scene.server.at("/a").open_session();
+    assert!(scene.server.at("/a").post(Some(&session), &note("a")).read_to_end().contains("You have 1"));
+    scene.change(&endpoints(&[("/a", "demo = true"), ("/b", "demo = true\nid = \"x\"")]));
+    let refused = scene.server.at("/a").post(Some(&session), &note("a")).read_to_end();
+    assert!(refused.starts_with("HTTP/1.1 404"), "{refused}");
+    let found = scene.server.at("/b").post(Some(&session), &note("b")).read_to_end();
+    assert!(found.contains("You have 2 note(s)."), "{found}");
+    assert!(!scene.log().contains("sessions_id"), "the sessions are found: {}", scene.log());
 }
 
 /// A server has one stream for what belongs to no call. While a call goes on where it began, that stream is held by one client of
@@ -140,7 +208,7 @@ fn a_session_that_is_being_opened_outlives_a_change() {
         let (one, two) = (runtime.block_on(slow_to_open()), runtime.block_on(slow_to_open()));
         two.prod();
         let upstream = |server: &scripted::Server, more: &str| {
-            endpoints(&[("/a", &format!("upstream = \"{}\"\n{more}", server.url()))])
+            endpoints(&[("/a", &format!("id = \"a\"\nupstream = \"{}\"\n{more}", server.url()))])
         };
         let scene = Scene::start(&upstream(&one, ""));
         let a = scene.server.at("/a");

@@ -70,6 +70,12 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "PATH", conflicts_with = "config")]
     pub(crate) path: Option<String>,
 
+    /// The identity of the endpoint: gateways that share a store share the sessions of endpoints
+    /// with the same identity
+    /// [default: a hash of the path and the server]
+    #[arg(long, value_name = "ID", conflicts_with = "config")]
+    pub(crate) id: Option<String>,
+
     /// Calls at a time in one session of the server's; more wait [default: no bound]
     #[arg(long, value_name = "N", conflicts_with = "config")]
     pub(crate) concurrency: Option<NonZeroUsize>,
@@ -139,6 +145,7 @@ impl Serve {
         let count = |number: NonZeroUsize| Value::Integer(i64::try_from(number.get()).unwrap_or(i64::MAX));
         let list = |names: &[String]| (!names.is_empty()).then(|| names.to_vec().into());
         set("path", self.path.clone().map(Value::from));
+        set("id", self.id.clone().map(Value::from));
         set("concurrency", self.concurrency.map(count));
         set("spread", self.spread.map(count));
         set("auth", self.auth.as_ref().map(name).map(Value::from));

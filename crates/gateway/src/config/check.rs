@@ -1,8 +1,9 @@
 //! Whether the values make sense, alone and together. Every fault is found, not only the first.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use steadfast::{Rules, StoreUrl};
 use steadfast_http::listen;
@@ -227,6 +228,7 @@ impl Checks<'_> {
         let plain = super::endpoint::Endpoint::default();
         let own = [
             ("path", file.defaults.path != plain.path),
+            ("id", file.defaults.id.is_some()),
             ("upstream", file.defaults.upstream != plain.upstream),
             ("stdio", file.defaults.stdio.is_some()),
             ("demo", file.defaults.demo),
@@ -267,7 +269,7 @@ impl Checks<'_> {
             let remedy = "[[endpoint]] with upstream = \"http://127.0.0.1:8000/mcp\"";
             self.fault("endpoint", "there is nothing to serve", remedy);
         }
-        let mut paths = BTreeSet::new();
+        let (mut paths, mut identities) = (BTreeSet::new(), BTreeMap::new());
         let mut plans = Vec::new();
         for (index, endpoint) in file.endpoint.iter().enumerate() {
             let at = format!("endpoint[{index}]");
@@ -283,7 +285,16 @@ impl Checks<'_> {
                     format!("auth = \"jwt\" in the endpoint {}", endpoint.path),
                 );
             }
-            plans.extend(self.endpoint(&at, endpoint));
+            let plan = self.endpoint(&at, endpoint);
+            if let Some(plan) = &plan
+                && let Some(other) = identities.insert(Arc::clone(plan.identity.name()), &endpoint.path)
+                && *other != endpoint.path
+            {
+                let what =
+                    format!("the endpoint {other} has the identity {:?} already", plan.identity.name());
+                self.fault(format!("{at}.id"), what, "an `id` of its own");
+            }
+            plans.extend(plan);
         }
         self.resources(file);
         plans

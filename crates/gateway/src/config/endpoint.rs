@@ -22,6 +22,10 @@ const AUTH_WAIT: Duration = Duration::from_secs(2);
 pub(crate) struct Endpoint {
     /// Where clients find it. Each endpoint has its own, and its own sessions.
     pub(crate) path: String,
+    /// The identity of the endpoint: gateways that share a store share the sessions of endpoints
+    /// with the same `id`. Set it to keep sessions when the path or the server's address changes. A
+    /// hash of both unless set; the log and `config check` show it.
+    pub(crate) id: Option<String>,
     /// The server's address, such as `http://127.0.0.1:8000/mcp` or `https://mcp.example.com/mcp`; or those of its replicas, as a list.
     pub(crate) upstream: OneOrMany,
     /// The server as a program that speaks on its standard input and output.
@@ -83,6 +87,7 @@ impl Default for Endpoint {
         let plain = upstream::Config::http(Vec::new());
         Self {
             path: "/mcp".into(),
+            id: None,
             upstream: OneOrMany::none(),
             stdio: None,
             demo: false,
@@ -117,6 +122,7 @@ impl Endpoint {
     pub(crate) fn server_part(&self) -> Self {
         let plain = Self::default();
         Self {
+            id: plain.id,
             // The server does not learn of tokens that are verified here.
             auth: if self.auth == Auth::Forward { Auth::Forward } else { Auth::None },
             jwt: plain.jwt,

@@ -8,6 +8,7 @@ mod defaults;
 mod endpoint;
 mod fault;
 mod file;
+mod identity;
 mod overrides;
 mod plan;
 mod schema;

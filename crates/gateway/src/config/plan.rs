@@ -16,6 +16,7 @@ use steadfast_upstream as upstream;
 use super::endpoint::{AskOrder, Duplicates, Endpoint, Response};
 use super::fault::Fault;
 use super::file::File;
+use super::identity::EndpointIdentity;
 use super::values::Allowed;
 
 #[derive(Clone, Debug)]
@@ -70,6 +71,7 @@ pub(crate) struct TlsPlan {
 #[derive(Clone, Debug)]
 pub(crate) struct EndpointPlan {
     pub(crate) path: Arc<str>,
+    pub(crate) identity: EndpointIdentity,
     pub(crate) behind: Behind,
     pub(crate) auth: AuthPlan,
     /// Files that say how the server is reached, and who may use the endpoint.

@@ -1,7 +1,7 @@
 //! Values that are not in the file: `env:NAME`, `file:PATH`.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use steadfast_client::transport::{Tls, TlsError, TlsFiles};
 
@@ -9,6 +9,8 @@ use steadfast_client::transport::{Tls, TlsError, TlsFiles};
 pub(crate) struct World<'a> {
     pub(crate) variables: BTreeMap<String, String>,
     pub(crate) read: &'a dyn Fn(&Path) -> std::io::Result<String>,
+    /// Where the gateway was started.
+    pub(crate) folder: PathBuf,
     pub(crate) is_folder: &'a dyn Fn(&Path) -> bool,
     /// A file that can be run.
     pub(crate) is_program: &'a dyn Fn(&Path) -> bool,

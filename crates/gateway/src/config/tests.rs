@@ -2,6 +2,7 @@
 
 mod defaults;
 mod example;
+mod identity;
 mod pages;
 mod programs;
 mod secured;
@@ -30,6 +31,7 @@ fn read(text: &str, variables: &[(&str, &str)], flags: &[Override]) -> Result<Pl
     let world = World {
         variables: variables.collect(),
         read: &file,
+        folder: "/start".into(),
         is_folder: &|path| path == Path::new("/folder"),
         is_program: &|path| ["/usr/bin/here", "/folder/bin/there"].map(Path::new).contains(&path),
         tls: &|files| match &files.ca {

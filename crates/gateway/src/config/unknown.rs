@@ -59,13 +59,13 @@ impl Search<'_> {
     }
 
     fn guess(&self, name: &str, known: &[&str]) -> String {
+        if let Some(table) = self.table_with(name) {
+            return format!("`{name}` is a key of `{table}`");
+        }
         let alike = |known: &&str| strsim::jaro_winkler(name, known);
         let nearest = known.iter().max_by(|a, b| alike(a).total_cmp(&alike(b)));
         if let Some(nearest) = nearest.filter(|nearest| alike(nearest) >= ALIKE) {
             return format!("did you mean `{nearest}`?");
-        }
-        if let Some(table) = self.table_with(name) {
-            return format!("`{name}` is a key of `{table}`");
         }
         format!("one of {}; `steadfast config schema` describes them", known.join(", "))
     }

@@ -22,6 +22,28 @@ pub(crate) struct Changes {
     pub(crate) changed: Vec<Arc<str>>,
     /// Keys whose new value is not used until the next start.
     pub(crate) needs_restart: Vec<String>,
+    /// Endpoints whose identity is not the one that their sessions have.
+    pub(crate) identities: Vec<OtherIdentity>,
+}
+
+/// An endpoint whose sessions need an `id` in the configuration to be found.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct OtherIdentity {
+    pub(crate) path: Arc<str>,
+    /// The identity of the sessions that there are.
+    pub(crate) sessions: Arc<str>,
+    /// The identity by the new configuration.
+    pub(crate) configured: Arc<str>,
+    pub(crate) found: Found,
+}
+
+/// Until when those sessions are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// The server is another one, so its sessions are others, too.
+    NoMore,
+    /// One replica at least is the same, so the endpoint goes on under the identity that it has.
+    UntilRestart,
 }
 
 /// What becomes of one endpoint, before anything happens.
@@ -37,7 +59,7 @@ impl Gateway {
         let mut changes = Changes { needs_restart: fixed_keys(from, to), ..Changes::default() };
         let mut steps = BTreeMap::new();
         for plan in &to.endpoints {
-            match self.step(plan, &mut changes).await {
+            match self.step(plan, to, &mut changes).await {
                 Ok(Some(step)) => drop(steps.insert(Arc::clone(&plan.path), step)),
                 Ok(None) => {}
                 Err(error) => {
@@ -77,10 +99,25 @@ impl Gateway {
         }
     }
 
-    async fn step(&self, plan: &EndpointPlan, changes: &mut Changes) -> Result<Option<Step>, EndpointError> {
+    async fn step(
+        &self,
+        plan: &EndpointPlan,
+        to: &Plan,
+        changes: &mut Changes,
+    ) -> Result<Option<Step>, EndpointError> {
         let path = || Arc::clone(&plan.path);
-        let Some(running) = self.running.get(&plan.path).filter(|running| running.is_of_kind(&plan.behind))
-        else {
+        let running = self.running.get(&plan.path);
+        let found = running.and_then(|running| other_identity(running, plan, to));
+        let lost = running.zip(found).filter(|(running, _)| !is_taken(running, to));
+        changes.identities.extend(lost.map(|(running, found)| OtherIdentity {
+            path: path(),
+            sessions: running.identity().into(),
+            configured: Arc::clone(plan.identity.name()),
+            found,
+        }));
+        let can_change =
+            |running: &&Running| running.is_of_kind(&plan.behind) && found != Some(Found::NoMore);
+        let Some(running) = running.filter(can_change) else {
             changes.added.push(path());
             return Ok(Some(Step::Start(Box::new(self.start_one(plan).await?))));
         };
@@ -107,6 +144,22 @@ impl Gateway {
             tracing::info!(path = %running.path(), "an endpoint is gone");
         });
     }
+}
+
+/// `None` if the endpoint has the identity that the configuration gives it.
+fn other_identity(running: &Running, plan: &EndpointPlan, to: &Plan) -> Option<Found> {
+    if **plan.identity.name() == *running.identity() {
+        None
+    } else if plan.written.id.is_none() && running.shares_a_server_with(plan) && !is_taken(running, to) {
+        Some(Found::UntilRestart)
+    } else {
+        Some(Found::NoMore)
+    }
+}
+
+/// Returns true if the new configuration gives an endpoint, at any path, the identity of this one.
+fn is_taken(running: &Running, to: &Plan) -> bool {
+    to.endpoints.iter().any(|each| **each.identity.name() == *running.identity())
 }
 
 /// What a running gateway cannot change.

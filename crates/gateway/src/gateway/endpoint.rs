@@ -45,7 +45,7 @@ impl Running {
         hub: &Hub,
         metrics: Option<&Arc<Metrics>>,
     ) -> Result<Self, EndpointError> {
-        let namespace = Namespace::of(&plan.path);
+        let namespace = Namespace::new(plan.identity.name(), &plan.path);
         let meter =
             metrics.map(|metrics| HttpMeter::new(Arc::clone(metrics), &plan.path)).unwrap_or_default();
         let store = hub.view(namespace.clone());
@@ -87,6 +87,17 @@ impl Running {
 
     pub(crate) fn path(&self) -> &Arc<str> {
         &self.plan.path
+    }
+
+    /// The identity that its sessions have. After a reload it may differ from the one in the
+    /// configuration.
+    pub(crate) fn identity(&self) -> &str {
+        self.namespace.identity()
+    }
+
+    /// Returns true if at least one replica, or the program, stays the same.
+    pub(crate) fn shares_a_server_with(&self, plan: &EndpointPlan) -> bool {
+        self.plan.identity.shares_a_server_with(&plan.identity)
     }
 
     /// Whether it can be changed into that, at all.

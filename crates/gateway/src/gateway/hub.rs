@@ -6,9 +6,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 use steadfast_engine::{Facts, Rules, SessionId, StreamNo, Time};
 use steadfast_session::command::Heir;
 use steadfast_session::{Command, Holdings, Lifecycle, Limit, NodeId, Outcome, Principal, Read};
-use steadfast_store::{Opened, Reply, Signal, Store, Subscriber, Usage};
+use steadfast_store::{Opened, Reply, Signal, Store, StoreError, Subscriber, Usage};
 use tokio::time::Instant;
 
+use super::foreign::Foreign;
 use super::namespace::Namespace;
 use crate::admin::{Event, Metrics, Noted, StoreMeter};
 
@@ -21,8 +22,12 @@ pub(crate) struct Hub {
 
 impl Hub {
     pub(crate) fn new(store: Arc<dyn Store>, metrics: Option<Arc<Metrics>>) -> Self {
-        let ears =
-            Ears { list: RwLock::default(), are_all: AtomicBool::new(false), metrics: metrics.clone() };
+        let ears = Ears {
+            list: RwLock::default(),
+            are_all: AtomicBool::new(false),
+            metrics: metrics.clone(),
+            foreign: Foreign::default(),
+        };
         let ears = Arc::new(ears);
         let all: Arc<Ears> = Arc::clone(&ears);
         store.subscribe(all);
@@ -55,6 +60,7 @@ struct Ears {
     /// Until then, who is not on the list may come.
     are_all: AtomicBool,
     metrics: Option<Arc<Metrics>>,
+    foreign: Foreign,
 }
 
 impl Ears {
@@ -73,6 +79,15 @@ impl Ears {
 }
 
 impl Ears {
+    /// A client has asked one endpoint for a session. Warns if it is of an endpoint that this
+    /// gateway does not serve.
+    fn look_at(&self, found: &Result<Option<Arc<Facts>>, StoreError>, here: &Namespace) {
+        let Ok(Some(facts)) = found else { return };
+        if !here.has(&facts.principal) && !self.all().iter().any(|ear| ear.namespace.has(&facts.principal)) {
+            self.foreign.warn_of(facts, here);
+        }
+    }
+
     /// Once, however many hear of it.
     fn count(&self, ears: &[Ear], facts: &Facts, event: Lifecycle) {
         let Some(metrics) = &self.metrics else { return };
@@ -112,9 +127,10 @@ impl Subscriber for Ears {
     /// The node of the endpoint that the session is of, whichever of them buries.
     fn heir(&self, facts: &Facts) -> Heir {
         let ears = self.all();
-        match ears.iter().find(|ear| ear.namespace.has(&facts.principal)) {
+        // If two follow each other with one identity, the first is about to go.
+        match ears.iter().rfind(|ear| ear.namespace.has(&facts.principal)) {
             Some(ear) => ear.subscriber.heir(facts),
-            None if self.are_all.load(Ordering::SeqCst) => Heir::Nobody,
+            None if self.are_all.load(Ordering::SeqCst) => self.foreign.heir(facts.id, Instant::now()),
             // The first endpoint that starts buries what the last run of all of them has left.
             None => Heir::Later,
         }
@@ -182,7 +198,21 @@ impl Store for View {
     }
 
     fn facts(&self, session: SessionId) -> Reply<Option<Arc<Facts>>> {
-        self.measured("facts", |store| store.facts(session), |_, _| {})
+        let reply = self.measured("facts", |store| store.facts(session), |_, _| {});
+        match reply {
+            Reply::Ready(Some(found)) => {
+                self.ears.look_at(&found, &self.namespace);
+                Reply::ready(found)
+            }
+            later => {
+                let (ears, namespace) = (Arc::clone(&self.ears), self.namespace.clone());
+                Reply::later(async move {
+                    let found = later.await;
+                    ears.look_at(&found, &namespace);
+                    found
+                })
+            }
+        }
     }
 
     fn held(&self, session: SessionId, node: NodeId) -> Reply<Holdings> {
@@ -202,6 +232,7 @@ impl Store for View {
     }
 
     fn bury_dead_nodes(&self, now: Time) -> Reply<usize> {
+        self.ears.foreign.looks_for_dead_nodes();
         self.store.bury_dead_nodes(now)
     }
 
@@ -263,7 +294,7 @@ mod tests {
         let (a, b) = (Arc::<Notes>::default(), Arc::<Notes>::default());
         // One begins like the other.
         let views = [("/a", &a), ("/a/b", &b)].map(|(path, notes)| {
-            let view = hub.view(Namespace::of(path));
+            let view = hub.view(Namespace::new(path, path));
             let notes: Arc<Notes> = Arc::clone(notes);
             view.subscribe(notes);
             view
@@ -298,7 +329,7 @@ mod tests {
     async fn what_a_dead_process_left_goes_to_the_endpoint_that_it_is_of() {
         let hub = Hub::new(Arc::new(MemoryStore::new(Rules::default())), None);
         let views = [("/a", 1), ("/a/b", 2)].map(|(path, node)| {
-            let view = hub.view(Namespace::of(path));
+            let view = hub.view(Namespace::new(path, path));
             view.subscribe(Arc::new(Inherits(NodeId(node))));
             view
         });
@@ -306,7 +337,7 @@ mod tests {
         assert_eq!((heir("/a x"), heir("/a/b x")), (Heir::Node(NodeId(1)), Heir::Node(NodeId(2))));
         assert_eq!(heir("/c x"), Heir::Later, "that endpoint may be about to start");
         hub.is_complete();
-        assert_eq!(heir("/c x"), Heir::Nobody);
+        assert_eq!(heir("/c x"), Heir::Later, "another gateway may serve that endpoint");
         drop(views);
     }
 }

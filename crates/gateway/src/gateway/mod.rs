@@ -3,6 +3,7 @@
 mod change;
 mod door;
 mod endpoint;
+mod foreign;
 mod hub;
 mod mounts;
 mod namespace;
@@ -19,7 +20,7 @@ use tokio::task::JoinSet;
 use crate::admin::{HttpMeter, Metrics};
 use crate::config::{EndpointPlan, Plan};
 
-pub(crate) use change::Changes;
+pub(crate) use change::{Changes, Found, OtherIdentity};
 pub(crate) use endpoint::EndpointError;
 pub(crate) use mounts::Mounts;
 pub(crate) use overview::Overview;

@@ -4,18 +4,25 @@ use std::sync::Arc;
 
 use steadfast::Principal;
 
-/// An endpoint's share of all principals. Each of its principals begins with its path and a space, which no path has.
+/// An endpoint's share of all principals. Each of its principals begins with its identity and a
+/// space, which no identity has.
 #[derive(Clone, Debug)]
 pub(crate) struct Namespace {
     prefix: Arc<str>,
+    path: Arc<str>,
 }
 
 impl Namespace {
-    pub(crate) fn of(path: &str) -> Self {
-        Self { prefix: format!("{path} ").into() }
+    pub(crate) fn new(identity: &str, path: &str) -> Self {
+        Self { prefix: format!("{identity} ").into(), path: path.into() }
     }
 
+    /// For people, in metrics and logs. It decides nothing.
     pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub(crate) fn identity(&self) -> &str {
         self.prefix.trim_end()
     }
 
@@ -23,7 +30,7 @@ impl Namespace {
         principal.as_str().starts_with(&*self.prefix)
     }
 
-    /// Two endpoints that follow each other at one path are not the same.
+    /// Two endpoints that follow each other with one identity are not the same.
     pub(crate) fn is_same_as(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.prefix, &other.prefix)
     }
@@ -31,4 +38,9 @@ impl Namespace {
     pub(super) fn principal(&self, name: &str) -> Principal {
         Principal::new(format!("{}{name}", self.prefix))
     }
+}
+
+/// The identity of the endpoint that a principal is of.
+pub(super) fn identity_of(principal: &Principal) -> &str {
+    principal.as_str().split(' ').next().unwrap_or_default()
 }

@@ -10,6 +10,7 @@ use steadfast_upstream::{Calls, Credential, Program, Server};
 use super::Checks;
 use crate::config::auth::Auth;
 use crate::config::endpoint::{Endpoint, Sharing, Stdio};
+use crate::config::identity::{self, EndpointIdentity};
 use crate::config::plan::{Behind, EndpointPlan};
 use crate::config::setting::Setting as _;
 use crate::config::values::Allowed;
@@ -39,6 +40,7 @@ impl Checks<'_> {
     /// `None` if there was a fault that leaves nothing to build on; every fault is noted.
     pub(super) fn endpoint(&mut self, at: &str, written: &Endpoint) -> Option<EndpointPlan> {
         self.path(at, &written.path);
+        self.id(at, written.id.as_deref());
         self.names(&format!("{at}.hosts"), &written.hosts, is_host, "names such as mcp.example.com");
         self.names(
             &format!("{at}.origins"),
@@ -76,8 +78,10 @@ impl Checks<'_> {
         if let Behind::Upstream(config) = &mut behind {
             config.tls = tls;
         }
+        let identity =
+            EndpointIdentity::new(written.id.as_deref(), &written.path, &behind, &self.world.folder);
         let path = written.path.as_str().into();
-        Some(EndpointPlan { path, behind, auth, server_files, auth_files, written })
+        Some(EndpointPlan { path, identity, behind, auth, server_files, auth_files, written })
     }
 
     fn path(&mut self, at: &str, path: &str) {
@@ -85,6 +89,15 @@ impl Checks<'_> {
         if !path.starts_with('/') || path.contains("//") || !path.chars().all(is_plain) {
             let what = format!("{path:?} is no path");
             self.fault(format!("{at}.path"), what, "a slash and plain letters, as /mcp or /team/files");
+        }
+    }
+
+    fn id(&mut self, at: &str, id: Option<&str>) {
+        if let Some(id) = id.filter(|id| !identity::is_valid(id)) {
+            let what = format!("{id:?} is no identity");
+            let remedy =
+                format!("1 to {} letters, digits and dashes, as files-server", identity::MAX_ID_CHARS);
+            self.fault(format!("{at}.id"), what, remedy);
         }
     }
 

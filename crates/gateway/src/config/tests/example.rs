@@ -22,7 +22,8 @@ const OPENING: &str = "\
 ";
 
 /// Values for keys that have no default, and nicer ones for some that have.
-const SAMPLES: [(&str, &str); 19] = [
+const SAMPLES: [(&str, &str); 20] = [
+    ("id", "\"files-server\""),
     ("store", "\"sqlite:/var/lib/steadfast/sessions.db\""),
     ("tls.certificate", "\"/etc/steadfast/cert.pem\""),
     ("tls.key", "\"/etc/steadfast/key.pem\""),
@@ -58,7 +59,7 @@ fn example() -> String {
     for (key, node) in tables.into_iter().filter(|(key, _)| *key != "defaults") {
         table(&mut text, &schema, key, node, if key == "tls" { "#" } else { "" });
     }
-    let words = "What holds for every endpoint that does not say otherwise: anything below but `path`, `upstream`, `stdio` and `demo`.";
+    let words = "What holds for every endpoint that does not say otherwise: anything below but `path`, `id`, `upstream`, `stdio` and `demo`.";
     write!(text, "{}[defaults]\n\n", comment(words)).unwrap();
     endpoint(&mut text, &schema, &root["defaults"]);
     text.trim_end().to_owned() + "\n"
