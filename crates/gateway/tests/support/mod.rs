@@ -257,7 +257,13 @@ impl Reply {
     /// Reads what there is; 0 at the end.
     fn read_some(&mut self) -> usize {
         let mut buffer = [0; 1024];
-        let count = self.socket.read(&mut buffer).expect("bytes of the server");
+        let count = loop {
+            match self.socket.read(&mut buffer) {
+                // A read with a timeout is not taken up again by itself when the process was stopped meanwhile.
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                read => break read.expect("bytes of the server"),
+            }
+        };
         let text = std::str::from_utf8(&buffer[..count]).expect("text");
         // No test is silent for so long, and a server that shows that it is there must not keep one from failing.
         assert!(!text.contains(": keep-alive"), "nothing more comes after {:?}", self.text);

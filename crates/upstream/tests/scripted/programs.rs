@@ -148,12 +148,14 @@ async fn a_program_that_goes_with_its_gateway_is_started_by_another() {
 async fn a_gateway_that_drains_gives_its_sessions_up_and_finishes_its_calls() {
     let Pair { here, there: _there, session, other } = pair().await;
     let first = pid(&session, 1).await;
-    let mut slow = other.tool(2, "slow", json!({"ms": 3000})).stream().await;
+    let folder = tempfile::tempdir().unwrap();
+    let go = folder.path().join("go");
+    let mut slow = other.tool(2, "wait", json!({"for": go})).stream().await;
     slow.next().await;
     // It is at the program when another one has its answer.
     assert_eq!(pid(&other, 3).await, first);
     let draining = here.server().clone();
-    let drained = tokio::spawn(async move { draining.drain(Duration::from_secs(5)).await });
+    let drained = tokio::spawn(async move { draining.drain(Duration::from_secs(60)).await });
     let moved = async {
         loop {
             let answer = super::call(&other, 4, "echo").await;
@@ -165,6 +167,7 @@ async fn a_gateway_that_drains_gives_its_sessions_up_and_finishes_its_calls() {
     };
     within("a new program", moved).await;
     assert!(!drained.is_finished(), "nobody has to wait for the end of the drain");
+    std::fs::write(&go, "").unwrap();
     assert_eq!(slow.message().await["result"]["pid"], json!(first), "begun there, finished there");
     drained.await.unwrap();
 }
