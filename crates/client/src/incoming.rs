@@ -155,9 +155,9 @@ fn media_type(headers: &HeaderMap) -> Option<String> {
 fn log_refusal(status: StatusCode, kind: Option<&str>, body: &[u8]) {
     let text = String::from_utf8_lossy(body);
     let is_quotable = matches!(kind, Some("text/plain" | headers::JSON)) && !text.contains('<');
-    // `Debug` escapes what could be taken for another line of the log.
+    // Subscribers escape text, so it cannot be taken for another line of the log.
     let begins: Option<String> = is_quotable.then(|| text.chars().take(MAX_EXCERPT).collect());
-    tracing::debug!(status = status.as_u16(), begins = ?begins, "the server refused a request");
+    tracing::debug!(status = status.as_u16(), begins, "the server refused a request");
 }
 
 /// What the server wants to be shown. Several challenges may be in one header or in several, which means the same.

@@ -136,7 +136,7 @@ impl Run<'_> {
             Incoming::Refusal { status, body, challenge } => {
                 let list = link.messages(&body, Revision::V2026_07_28).unwrap_or_default();
                 let answer = list.iter().find_map(|message| message.refusal_of(id));
-                answer.ok_or(Error::refused(status, &body, challenge))
+                answer.ok_or_else(|| Error::refused(status, &body, challenge))
             }
         }
     }

@@ -12,10 +12,10 @@ async fn server(script: impl Fn(&Request, &Value) -> Option<Reply> + Send + Sync
     let waiting: Arc<Mutex<Option<Value>>> = Arc::default();
     Server::with_sessions(move |request| {
         if request.calls("waits") {
-            *waiting.lock().unwrap() = Some(request.body["id"].clone());
+            *waiting.lock().expect("the id") = Some(request.body["id"].clone());
             return Some(Reply::default().hang());
         }
-        let id = waiting.lock().unwrap().clone();
+        let id = waiting.lock().expect("the id").clone();
         script(request, &json!({"jsonrpc": "2.0", "id": id, "result": {"of": "waits"}}))
     })
     .await
