@@ -149,6 +149,9 @@ pub struct Timeouts {
     pub call: Duration,
     /// For everything that is no call: `initialize`, notifications, answers, DELETE, the head of a GET.
     pub control: Duration,
+    /// For a server that mixes up its responses: how long a call whose response held no answer waits for the response to
+    /// another call to hold it, and how long a call that was answered in this way still reads its own response.
+    pub misrouted: Duration,
 }
 
 impl Default for Timeouts {
@@ -158,6 +161,7 @@ impl Default for Timeouts {
             head: Duration::from_secs(300),
             call: Duration::from_secs(600),
             control: Duration::from_secs(30),
+            misrouted: Duration::from_secs(1),
         }
     }
 }

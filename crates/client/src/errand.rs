@@ -94,9 +94,11 @@ impl Errand {
             let mut work = pin!(work);
             let outcome = tokio::select! {
                 biased;
-                // It came in the response to another request. Its own response is dropped.
+                // It came in the response to another request. The response to this call may hold
+                // the answer to that one, so it is read to its end, for a while.
                 answer = registered.answer() => {
                     shared.answered.notify_waiters();
+                    let _ = tokio::time::timeout(shared.link.timeouts.misrouted, &mut work).await;
                     Ok(answer)
                 }
                 outcome = &mut work => outcome,

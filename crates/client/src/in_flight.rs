@@ -38,6 +38,12 @@ impl InFlight {
         waiting.is_some_and(|waiting| waiting.send(answer).is_ok())
     }
 
+    /// Whether a call waits for its answer and the response to another call may hold it.
+    pub(crate) fn may_be_answered_elsewhere(&self, id: &RequestId) -> bool {
+        let calls = self.lock();
+        calls.len() > 1 && calls.get(id).is_some_and(|entry| entry.answer.is_some())
+    }
+
     /// The listener for progress with this token: the token of a call is its id.
     pub(crate) fn listener(&self, token: &RequestId) -> Option<Arc<dyn Listener>> {
         self.lock().get(token)?.progress.clone()

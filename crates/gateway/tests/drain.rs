@@ -28,7 +28,7 @@ fn check_that_nothing_is_missing(told: &[Value], store: &str) {
 
 /// Runs `check` with the address of each store that two processes can share.
 fn on_each_store(check: impl Fn(&str)) {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().expect("a folder for the database");
     let (redis, postgres) = (RedisServer::start(&[]), PostgresServer::start(&[]));
     let servers = [redis.as_ref().map(RedisServer::url), postgres.as_ref().map(PostgresServer::url)];
     check(&format!("sqlite:{}", directory.path().join("sessions.db").display()));

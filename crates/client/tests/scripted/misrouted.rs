@@ -1,6 +1,7 @@
 //! Answers that come in the response to another request of the session.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use steadfast_client::{Client, Effect, Error, Event, RaceSign, Standalone};
 use tokio::task::JoinHandle;
@@ -56,6 +57,33 @@ async fn an_answer_in_the_response_to_another_call_is_delivered() {
     // Nobody reads its own response any more, and the server is not told of a cancellation.
     server.until("the end of its response", |log| log.iter().any(|request| request.verb == "CLOSED")).await;
     assert_eq!(server.count(|request| request.method() == "notifications/cancelled"), 0);
+}
+
+/// Each response holds the answer to the other call.
+#[tokio::test]
+async fn swapped_answers_reach_their_calls() {
+    let ids: Arc<Mutex<Vec<Value>>> = Arc::default();
+    let server = Server::with_sessions(move |request| {
+        if !request.calls("t") {
+            return None;
+        }
+        let mut ids = ids.lock().expect("the ids");
+        ids.push(request.body["id"].clone());
+        // The ids of a client are consecutive.
+        let own = request.body["id"].as_i64().expect("a number");
+        let other = if ids.len() == 1 { own + 1 } else { own - 1 };
+        let answer = json!({"jsonrpc": "2.0", "id": other, "result": {"of": other}});
+        let both = |log: &[Request]| log.iter().filter(|request| request.calls("t")).count() == 2;
+        Some(Reply::default().until(both).then(Reply::json(&answer)))
+    })
+    .await;
+    let mut config = config(&server);
+    // Only a client that gives up an answer gets near this.
+    config.timeouts.misrouted = Duration::from_secs(60);
+    let client = connect(config, ()).await;
+    let (one, other) = tokio::join!(call(&client, "t"), call(&client, "t"));
+    let (one, other) = (value(one)["of"].as_i64().unwrap(), value(other)["of"].as_i64().unwrap());
+    assert_eq!(other, one + 1);
 }
 
 #[tokio::test]

@@ -24,6 +24,7 @@ pub(crate) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
 pub(crate) fn config(server: &Server) -> Config {
     let mut config = Config::new(server.url());
     config.era = Era::Session(Revision::V2025_11_25);
+    config.timeouts.misrouted = Duration::ZERO;
     config.backoff = Backoff {
         first: Duration::from_millis(5),
         longest: Duration::from_millis(400),

@@ -241,6 +241,7 @@ impl Builder {
     /// Every default, but that what fails is tried again quickly.
     fn new(replicas: Vec<Uri>) -> Self {
         let mut upstream = Config::http(replicas);
+        upstream.timeouts.misrouted = Duration::ZERO;
         upstream.patience = Duration::from_millis(500);
         upstream.backoff = Backoff {
             first: Duration::from_millis(5),
