@@ -62,6 +62,6 @@ fn variables_that_a_program_cannot_receive_are_told() {
         check(&format!("[[endpoint]]\nstdio = {{ {stdio} }}\n"), &[fault]);
     }
     let zero = format!("[[endpoint]]\nstdio = {{ {there}, idle = \"0s\" }}\n");
-    let faults = read(&zero, &[], &[]).err().expect("a fault");
+    let faults = read(&zero, &[], &[]).expect_err("a fault");
     assert!(format!("{faults:?}").contains("stdio.idle"), "{faults:?}");
 }
