@@ -104,20 +104,7 @@ pub(crate) const SUITES: &[Suite] = &[
         wants: &[],
         steps: &[run_with(
             &[("RUSTDOCFLAGS", "-D warnings")],
-            // The last three take what clippy has compiled of other packages (see
-            // `prepare::build`).
-            &[
-                "cargo",
-                "doc",
-                "--no-deps",
-                "--workspace",
-                "--locked",
-                "--features",
-                STORES,
-                "--lib",
-                "--bins",
-                "--examples",
-            ],
+            &["cargo", "doc", "--no-deps", "--workspace", "--locked", "--features", STORES],
         )],
     },
     Suite {
