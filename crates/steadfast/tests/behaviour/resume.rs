@@ -298,7 +298,9 @@ async fn a_stream_of_an_older_revision_is_resumed_with_nothing_in_front(backing:
         let session = Session::at(&host, revision).await;
         let whole = session.tool(1, "progress", json!({"n": 2})).send().await.frames();
         for (i, frame) in whole.iter().enumerate() {
-            let rest = session.resume(frame.id.as_deref().unwrap()).send().await;
+            // A response that has to wait for its first event begins with a comment.
+            let Some(id) = &frame.id else { continue };
+            let rest = session.resume(id).send().await;
             assert_eq!((rest.status, tell(&rest.frames())), (200, tell(&whole[i + 1..])), "{revision}");
         }
     }

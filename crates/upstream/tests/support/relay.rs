@@ -1,7 +1,8 @@
 //! A relay in front of a server, which can go away and come back on the same port.
 
 use std::net::SocketAddr;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use steadfast_client::Uri;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -15,6 +16,8 @@ pub(crate) struct Relay {
     address: SocketAddr,
     /// The accept loop, which has the connections.
     process: Mutex<Option<(JoinHandle<()>, CancellationToken)>>,
+    /// Each connection has a clone.
+    connections: Arc<()>,
 }
 
 impl Relay {
@@ -25,7 +28,7 @@ impl Relay {
     /// The same at this address.
     pub(crate) async fn at(address: SocketAddr, target: &Uri) -> Self {
         let target = Mutex::new(address_of(target));
-        let relay = Self { target, address, process: Mutex::default() };
+        let relay = Self { target, address, process: Mutex::default(), connections: Arc::default() };
         let listener = TcpListener::bind(relay.address).await.expect("a port");
         let relay = Self { address: listener.local_addr().expect("an address"), ..relay };
         relay.serve(listener);
@@ -43,6 +46,15 @@ impl Relay {
             process.abort();
             let _ = within("the end of a relay", process).await;
         }
+        // The runtime drops aborted tasks, and with them their sockets, one after another.
+        let dropped = async {
+            while Arc::strong_count(&self.connections) > 1 {
+                tokio::task::yield_now().await;
+            }
+        };
+        within("the end of its connections", dropped).await;
+        // A timer has the runtime ask the kernel for news: clients learn that they were cut.
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
 
     /// Refuses connections from now on, and keeps those that there are.
@@ -70,7 +82,7 @@ impl Relay {
 
     fn serve(&self, listener: TcpListener) {
         let (target, token) = (*self.target.lock().expect("the relay"), CancellationToken::new());
-        let shut = token.clone();
+        let (shut, counted) = (token.clone(), Arc::clone(&self.connections));
         let process = tokio::spawn(async move {
             // Aborted with this task.
             let mut connections = JoinSet::new();
@@ -79,7 +91,7 @@ impl Relay {
                     () = shut.cancelled() => break,
                     accepted = listener.accept() => {
                         let Ok((client, _)) = accepted else { return };
-                        connections.spawn(pass(client, target));
+                        connections.spawn(pass(client, target, Arc::clone(&counted)));
                     }
                     Some(_) = connections.join_next() => {}
                 }
@@ -95,7 +107,7 @@ fn address_of(target: &Uri) -> SocketAddr {
     target.authority().expect("an address").as_str().parse().expect("numbers")
 }
 
-async fn pass(mut client: TcpStream, target: SocketAddr) {
+async fn pass(mut client: TcpStream, target: SocketAddr, _counted: Arc<()>) {
     let Ok(mut server) = TcpStream::connect(target).await else { return };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     // However it ends, both connections end.
