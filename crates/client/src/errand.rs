@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::call::CallOptions;
 use crate::client::Life;
 use crate::error::{Error, Wait};
+use crate::link::unanswered;
 use crate::message::Answer;
 use crate::owner::{Boxed, Notification};
 use crate::shared::{Mode, Shared};
@@ -106,8 +107,14 @@ impl Errand {
                 () = shared.closing.cancelled() => Err(Error::Closed),
                 () = elapsed(timeout) => Err(Error::Timeout(Wait::Call)),
             };
-            drop(registered);
-            outcome
+            let has_sessions = matches!(shared.mode, Mode::Session(_));
+            match outcome {
+                Err(error) if has_sessions && error == unanswered() && shared.in_flight.has_others() => {
+                    let answer = registered.answer();
+                    tokio::time::timeout(shared.link.timeouts.misrouted, answer).await.map_err(|_| error)
+                }
+                outcome => outcome,
+            }
         };
         if let (Err(Error::Cancelled | Error::Timeout(_)), Some(session)) = (&outcome, posted) {
             forsake(shared, session, job.id, permit);

@@ -38,10 +38,9 @@ impl InFlight {
         waiting.is_some_and(|waiting| waiting.send(answer).is_ok())
     }
 
-    /// Whether a call waits for its answer and the response to another call may hold it.
-    pub(crate) fn may_be_answered_elsewhere(&self, id: &RequestId) -> bool {
-        let calls = self.lock();
-        calls.len() > 1 && calls.get(id).is_some_and(|entry| entry.answer.is_some())
+    /// Whether the response to another call may still hold the answer to this one.
+    pub(crate) fn has_others(&self) -> bool {
+        self.lock().len() > 1
     }
 
     /// The listener for progress with this token: the token of a call is its id.

@@ -92,14 +92,10 @@ impl Run<'_> {
     /// A body without the answer, or none at all, as with status 202: the server has probably executed the call.
     async fn whole(&self, body: &bytes::Bytes) -> Result<Answer, Error> {
         let answer = if body.trim_ascii().is_empty() { None } else { self.messages(body).await? };
-        if let Some(answer) = answer {
-            return Ok(answer);
-        }
-        self.shared.owner.event(Event::RaceSuspected(RaceSign::NoAnswer));
-        if self.shared.in_flight.may_be_answered_elsewhere(&self.job.id) {
-            tokio::time::sleep(self.shared.link.timeouts.misrouted).await;
-        }
-        Err(unanswered())
+        answer.ok_or_else(|| {
+            self.shared.owner.event(Event::RaceSuspected(RaceSign::NoAnswer));
+            unanswered()
+        })
     }
 
     async fn follow(&self, mut stream: Stream) -> Result<Answer, Error> {
