@@ -141,7 +141,7 @@ async fn a_session_leaves_a_replica_that_is_frozen_and_not_one_that_is_slow() {
     for (options, is_left) in [(None, true), (Some(405), false)] {
         let a = Fronted::start("a", |_| Reply::default().hang(), options).await;
         let b = Fronted::start("b", |_| Reply::status(200), None).await;
-        let (host, session) = left_alone(&a, &b, Duration::from_millis(700)).await;
+        let (host, session) = left_alone(&a, &b, Duration::from_millis(1500)).await;
         if is_left {
             until_moved(&session, "pay", "outcome_unknown").await;
             assert_eq!(host.upstream().healed(), 1);
@@ -167,7 +167,7 @@ async fn a_replica_that_is_frozen_gets_no_sessions_until_it_answers() {
     let well = Forgetful::start("b", |_| None).await;
     let host = Host::before(Backing::Memory, [frozen.url(), well.server.url()], |builder| {
         builder.patience(Duration::from_secs(5)).upstream(|config| {
-            config.timeouts.control = Duration::from_millis(300);
+            config.timeouts.control = Duration::from_secs(1);
         })
     })
     .await;
