@@ -10,6 +10,7 @@ use steadfast_wire::rpc::ErrorObject;
 
 use crate::calls::{catch_panic, guarded};
 use crate::engine::Engine;
+use crate::jobs::is_job;
 use crate::live::LiveSession;
 
 /// Sessions that one command to the store looks at.
@@ -96,8 +97,17 @@ impl Engine {
         self.fail_overdue_exchanges(now, &error);
         for session in sessions {
             for (no, call) in session.overdue(now) {
+                // The task that runs a job records why the job ended, and only then ends the call.
+                let is_job = is_job(session.facts());
+                if is_job && call.cancel.is_cancelled() {
+                    continue;
+                }
                 tracing::warn!(session = %session.id().short(), call = %no, "a call is past its deadline");
-                self.fail_soon(session, no, &call, &error).await;
+                if is_job {
+                    call.cancel.cancel();
+                } else {
+                    self.fail_soon(session, no, &call, &error).await;
+                }
             }
         }
     }
