@@ -14,7 +14,7 @@ pub(crate) const STORES: &str = "steadfast-upstream/redis,steadfast-upstream/pos
 
 /// Tests at a time. Most of them wait for sockets, processes and timers, so more of them than there
 /// are processors is faster.
-const THREADS: (&str, &str) = ("RUST_TEST_THREADS", "8");
+const THREADS: (&str, &str) = ("RUST_TEST_THREADS", "4");
 
 /// What gateways do together, by default on the store that needs no server.
 const NODES_TOGETHER: &[&str] = &[
