@@ -176,7 +176,7 @@ impl Engine {
 
     /// From now on `observer` hears of stateless requests. The first one counts.
     pub fn observe_exchanges(&self, observer: Arc<dyn ExchangeObserver>) {
-        // A second observer is a mistake of the caller that harms nobody.
+        // The first observer stays: a second call of this function is a mistake without effect.
         let _ = self.stateless.observer.set(observer);
     }
 

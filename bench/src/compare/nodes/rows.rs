@@ -19,7 +19,7 @@ const NOW: Time = Time(1_000_000);
 /// As long as node numbers are that are drawn at random.
 const ONE: NodeId = NodeId(u64::MAX / 2);
 const OTHER: NodeId = NodeId(u64::MAX / 3);
-/// Sessions before the first one that counts. They pay for what the server makes once: buffers,
+/// Sessions that are opened before the count starts. They pay for what the server makes once: buffers,
 /// scripts, lists; Redis keeps a list of more than 128 entries in another way.
 const UNCOUNTED: u32 = 200;
 /// Sessions with calls, of which the updates are counted.

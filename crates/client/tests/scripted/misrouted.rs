@@ -54,7 +54,7 @@ async fn an_answer_in_the_response_to_another_call_is_delivered() {
     assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error:?}");
     is_answered(waiting).await;
     assert_eq!(signs(&owner), [RaceSign::AnswerToAnotherCall, RaceSign::NoAnswer]);
-    // Nobody reads its own response any more, and the server is not told of a cancellation.
+    // The client stops reading the call's own response, and sends no cancellation.
     server.until("the end of its response", |log| log.iter().any(|request| request.verb == "CLOSED")).await;
     assert_eq!(server.count(|request| request.method() == "notifications/cancelled"), 0);
 }

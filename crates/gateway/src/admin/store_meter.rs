@@ -173,7 +173,7 @@ fn outcome(payload: &[u8]) -> &'static str {
     known_reason(read.and_then(|response| response.error.data))
 }
 
-/// The same for an error whose `data` is this JSON text.
+/// The outcome of a call that ended with an error whose `data` is this JSON text.
 pub(super) fn outcome_of_error(data: Option<&str>) -> &'static str {
     let short = data.filter(|data| data.len() <= MAX_ERROR_BYTES);
     known_reason(short.and_then(|data| serde_json::from_str(data).ok()))

@@ -22,7 +22,7 @@ pub(crate) struct Changes {
     pub(crate) changed: Vec<Arc<str>>,
     /// Keys whose new value is not used until the next start.
     pub(crate) needs_restart: Vec<String>,
-    /// Endpoints whose identity is not the one that their sessions have.
+    /// Endpoints whose sessions were opened under another identity than the configuration gives them now.
     pub(crate) identities: Vec<OtherIdentity>,
 }
 

@@ -21,7 +21,7 @@ fn check_corrupt(file: &Path, says: &str) {
     }
 }
 
-/// Session contents are nobody else's business.
+/// Other users of the machine cannot read the sessions.
 #[cfg(unix)]
 #[tokio::test]
 async fn files_are_readable_by_their_owner_alone() {
@@ -39,7 +39,7 @@ async fn files_are_readable_by_their_owner_alone() {
     let expect = ["sessions.db", "sessions.db-node-0000000000000007", "sessions.db-shm", "sessions.db-wal"];
     assert_eq!(found, expect.map(|name| (name, 0o600)));
     drop(store);
-    // What somebody has decided about a file stays as it is.
+    // The store leaves the mode of an existing file as the user set it.
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
     drop(open(&file));
     assert_eq!(mode(&file), 0o640);

@@ -2,7 +2,7 @@
 //! names, and those that the configuration sets.
 //!
 //! The gateway's own environment may hold the password of the store and the tokens of other servers, and
-//! a program is often somebody else's code. So a program receives no variable that may carry a secret
+//! a program is often code of a third party. So a program receives no variable that may carry a secret
 //! unless the configuration says so. Proxy addresses (`HTTPS_PROXY`) may contain a password and are not
 //! in the fixed set.
 

@@ -51,7 +51,7 @@ impl Child {
                 let verdict = answer.as_ref().map(verdict_of);
                 (json(StatusCode::OK, text), verdict)
             }
-            // The program has ended: it counts as one that does not know the question.
+            // The program has ended. The gateway treats it like a program that does not know the question.
             Ok(_) => (not_found(), None),
             Err(_) => {
                 let error =
