@@ -1,5 +1,5 @@
-//! `steadfast-bench`: servers to measure, a load generator to measure them with, and comparisons that run
-//! several servers in turn on the same cores and print the ratios.
+//! `steadfast-bench`: servers to measure, a load generator, and benchmarks that measure several
+//! servers in turn on the same cores and print the ratios.
 #![forbid(unsafe_code)]
 
 mod compare;
@@ -25,7 +25,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve the one-tool MCP server that is measured.
+    /// Run a server that is measured.
     #[command(subcommand)]
     Serve(serve::Target),
     /// Call the tool `tiny` in a closed loop and report requests/s and latency.

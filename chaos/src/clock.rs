@@ -1,8 +1,8 @@
-//! The time that all processes of a run agree on.
+//! The clock that all processes of a run share.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Counts from the beginning of a run.
+/// Milliseconds since the start of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     since: u64,
@@ -13,17 +13,17 @@ impl Clock {
         Self { since: wall() }
     }
 
-    /// The clock of a run that another process has begun.
+    /// The clock of a run that another process has started. Takes the value of [`Clock::origin`].
     pub(crate) fn since(since: u64) -> Self {
         Self { since }
     }
 
-    /// What [`Clock::since`] takes.
+    /// The start of the run, in milliseconds since the Unix epoch.
     pub(crate) fn origin(self) -> u64 {
         self.since
     }
 
-    /// Milliseconds since the beginning.
+    /// Milliseconds since the start of the run.
     pub(crate) fn now(self) -> u64 {
         wall().saturating_sub(self.since)
     }

@@ -1,18 +1,18 @@
-//! Addresses that stay ours while nobody listens on them.
+//! Ports for processes that stop and start again: no outgoing connection can take them meanwhile.
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Linux gives ports from 32,768 on to whoever connects. Somebody who listens there, goes, and comes back may find that a
-/// connection has the port; and here everybody goes and comes back.
+/// Linux assigns ports from 32,768 on to outgoing connections. A process that listens on such a
+/// port and restarts may find it in use, and runs restart every process.
 const PORTS: Range<u16> = 20_000..32_000;
 
-/// Runs at the same time begin so far apart.
+/// Distance between the first ports of concurrent runs, times the distance of their process ids.
 const APART: usize = 97;
 
-/// Listens on a port of this machine that nobody has, and that no connection gets.
+/// Listens on a free port that no outgoing connection gets. Fails if there is none.
 pub(crate) fn listen() -> io::Result<TcpListener> {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let first = std::process::id() as usize * APART;
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_are_free_and_not_for_those_who_connect() {
+    fn ports_are_free_and_never_assigned_to_connections() {
         let held: Vec<TcpListener> = (0..20).map(|_| listen().unwrap()).collect();
         let mut ports: Vec<u16> = held.iter().map(|one| one.local_addr().unwrap().port()).collect();
         assert!(ports.iter().all(|port| PORTS.contains(port)), "{ports:?}");

@@ -1,4 +1,4 @@
-//! Writing down what is seen.
+//! The recorder of a run. It collects what clients and the nemesis see, in memory.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
@@ -10,7 +10,7 @@ use steadfast_verify::{Entry, Seen};
 
 use crate::clock::Clock;
 
-/// Everybody's notebook. A run is bounded by its number of calls, and so is this.
+/// All clones share one list. The number of calls of a run bounds its length.
 #[derive(Clone, Debug)]
 pub(crate) struct Recorder {
     clock: Clock,
@@ -23,22 +23,23 @@ impl Recorder {
         Self { clock, entries: Arc::default(), connections: Arc::default() }
     }
 
-    pub(crate) fn note(&self, seen: Seen) {
-        // Under the lock, so that times never go back.
+    pub(crate) fn record(&self, seen: Seen) {
+        // The clock is read under the lock, so that entries are in the order of their times.
         let mut entries = self.entries();
         entries.push(Entry { at: self.clock.now(), seen });
     }
 
-    /// A number for a connection that is about to be read.
-    pub(crate) fn connection(&self) -> u64 {
+    /// Returns a number that no other connection of this run has.
+    pub(crate) fn next_connection(&self) -> u64 {
         self.connections.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Adds what others have written down.
-    pub(crate) fn add(&self, others: Vec<Entry>) {
-        self.entries().extend(others);
+    /// Adds entries that another process has recorded.
+    pub(crate) fn add(&self, entries: Vec<Entry>) {
+        self.entries().extend(entries);
     }
 
+    /// Removes all entries, and returns them in the order of their times.
     pub(crate) fn take(&self) -> Vec<Entry> {
         let mut entries = std::mem::take(&mut *self.entries());
         entries.sort_by_key(|entry| entry.at);
@@ -50,7 +51,7 @@ impl Recorder {
     }
 }
 
-/// Writes a history, one entry for each line.
+/// Writes a history as JSON, one entry per line.
 pub(crate) fn write(history: &[Entry], path: &Path) -> io::Result<()> {
     let mut file = BufWriter::new(File::create(path)?);
     for entry in history {

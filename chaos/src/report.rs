@@ -1,4 +1,4 @@
-//! What came of a run, for people and for programs.
+//! The report of a run: outcomes of calls, faults and promises, as tables or as JSON.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -10,7 +10,7 @@ use steadfast_verify::{Digest, Entry, Fate, Verdict};
 
 use crate::failure::Failure;
 
-/// Violations of one promise that are explained.
+/// How many violations of one promise the report explains.
 const EXPLAINED: usize = 5;
 
 #[derive(Debug, Serialize)]
@@ -37,9 +37,9 @@ impl Report {
         for call in digest.calls.values() {
             let kind = match (call.answers.first(), call.fate) {
                 (Some(answer), _) => answer.said.kind().to_owned(),
-                (None, Fate::Refused { status: 0, .. }) => "refused: nobody there".to_owned(),
+                (None, Fate::Refused { status: 0, .. }) => "refused: no connection".to_owned(),
                 (None, Fate::Refused { status, .. }) => format!("refused: {status}"),
-                (None, Fate::Unheard) => "unheard: cut before the first word".to_owned(),
+                (None, Fate::Unheard) => "unheard: no response".to_owned(),
                 (None, _) if call.cancelled => "cancelled".to_owned(),
                 (None, _) if call.abandoned => "session ended by its client".to_owned(),
                 (None, _) => "none".to_owned(),
@@ -50,6 +50,7 @@ impl Report {
         Self { seed, seconds: took / 1000, calls, sessions, outcomes, faults, promises }
     }
 
+    /// Returns true if no promise was violated.
     pub(crate) fn holds(&self) -> bool {
         self.promises.iter().all(Verdict::holds)
     }
@@ -58,8 +59,8 @@ impl Report {
         if self.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
-    /// `kept` is where the history is.
-    pub(crate) fn print(&self, json: bool, kept: Option<&Path>) -> io::Result<()> {
+    /// `history` is the file of the history, if the run keeps it.
+    pub(crate) fn print(&self, json: bool, history: Option<&Path>) -> io::Result<()> {
         let mut out = io::stdout().lock();
         if json {
             serde_json::to_writer(&mut out, self)?;
@@ -81,7 +82,7 @@ impl Report {
                 writeln!(out, "  and {} more", verdict.violations.len() - EXPLAINED)?;
             }
         }
-        match kept {
+        match history {
             Some(path) => writeln!(out, "\nthe history is in {}", path.display()),
             None => Ok(()),
         }
@@ -89,13 +90,13 @@ impl Report {
 
     fn promises_table(&self) -> String {
         let row = |verdict: &Verdict| {
-            let word = match (verdict.holds(), verdict.checks) {
-                (true, 0) => "not seen",
+            let result = match (verdict.holds(), verdict.checks) {
+                (true, 0) => "not checked",
                 (true, _) => "ok",
                 (false, _) => "VIOLATED",
             };
-            let name = format!("{:<9} {}", verdict.name, verdict.promise);
-            format!("{name:<84} {:>8} {:>10}  {word}", verdict.checks, verdict.violations.len())
+            let name = format!("{:<17} {}", verdict.name, verdict.promise);
+            format!("{name:<84} {:>8} {:>10}  {result}", verdict.checks, verdict.violations.len())
         };
         let head = format!("{:<84} {:>8} {:>10}", "promise", "checks", "violations");
         let rows = self.promises.iter().map(row);
@@ -103,9 +104,9 @@ impl Report {
     }
 }
 
-/// Says why there is no report.
-pub(crate) fn complain(failure: &Failure) {
-    // A message that cannot be written has no other place to go.
+/// Prints why there is no report.
+pub(crate) fn print_failure(failure: &Failure) {
+    // If stderr is closed, there is no other place for the message.
     let _ = writeln!(io::stderr(), "chaos: {failure}");
 }
 

@@ -1,11 +1,11 @@
-//! Random numbers that are the same for the same seed.
+//! Pseudo-random numbers that a seed determines.
 
 /// SplitMix64.
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(u64);
 
 impl Rng {
-    /// One of many sequences of a seed: `purpose` tells them apart.
+    /// Starts a sequence. Sequences of one seed with different purposes are independent.
     pub(crate) fn of(seed: u64, purpose: &str) -> Self {
         let mix = |seed: u64, byte: u8| (seed ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         let mut rng = Self(purpose.bytes().fold(seed, mix));
@@ -21,7 +21,7 @@ impl Rng {
         z ^ z >> 31
     }
 
-    /// From `low` up to, and not including, `high`.
+    /// Returns a number from `low` up to, but not including, `high`.
     pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.next() % (high - low).max(1)
     }

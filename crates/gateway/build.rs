@@ -1,7 +1,7 @@
-//! Tells the command which commit it was built from, for `--version`.
+//! Sets `STEADFAST_VERSION` for `--version`: the version of the package and the commit.
 //!
-//! Packagers set `STEADFAST_COMMIT`, for instance to `0123456789ab 2026-07-28`. Without it git is
-//! asked. Where there is no git, or no checkout, the version stands alone.
+//! Packagers set `STEADFAST_COMMIT`, for example to `0123456789ab 2026-07-28`. Without it the
+//! commit comes from git. Without git or a checkout there is only the version.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,17 +14,17 @@ fn main() {
     println!("cargo::rustc-env=STEADFAST_VERSION={}{commit}", env!("CARGO_PKG_VERSION"));
 }
 
-/// The commit of the checkout that this file is in, and its date.
+/// Returns the commit of the checkout of this file, and its date.
 fn checkout() -> Option<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().ok()?;
-    // A copy of the sources within some other repository must not take the commit of that one.
+    // If the sources are a part of another repository, its commit is not the one of the sources.
     let top = PathBuf::from(git(&root, &["rev-parse", "--show-toplevel"])?).canonicalize().ok()?;
     if top != root {
         return None;
     }
     let branch = git(&root, &["symbolic-ref", "--quiet", "HEAD"]);
-    // One of these changes with every commit and every checkout. Cargo would run this again each
-    // time for a file that is not there.
+    // One of these files changes with every commit and every checkout. A file that does not exist
+    // would make Cargo run this script at every build.
     for name in ["HEAD", "logs/HEAD", "packed-refs"].into_iter().chain(branch.as_deref()) {
         let file = git(&root, &["rev-parse", "--git-path", name]).map(|file| root.join(file));
         if let Some(file) = file.filter(|file| file.exists()) {

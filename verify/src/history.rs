@@ -1,8 +1,8 @@
-//! What was seen, one entry after the other.
+//! The entries of a history: what clients and servers have observed or done.
 
 use serde::{Deserialize, Serialize};
 
-/// One thing that somebody saw or did.
+/// One observation of a client or of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// Milliseconds since the history began.
@@ -11,123 +11,62 @@ pub struct Entry {
     pub seen: Seen,
 }
 
-/// Names of sessions and calls are the recorder's own. A call's name is used once; it stands in the call's arguments, and in
-/// everything that a server says because of it, as a [mark](crate::mark).
+/// What was observed. The recorder chooses the names of sessions and calls. The name of a call is
+/// unique. It is in the arguments of the call, and in every message that the server sends because
+/// of the call, as a [mark](crate::mark).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum Seen {
-    /// A client has a session.
-    Opened {
-        session: String,
-    },
-    /// A client begins to end its session. From here on it expects nothing of it.
-    Deleted {
-        session: String,
-    },
-    /// The server says that there is no such session.
-    Lost {
-        session: String,
-        on: String,
-    },
-    /// A request goes out. `safe`: the tool says that calling it twice does no harm.
-    Sent {
-        call: String,
-        session: String,
-        id: i64,
-        tool: String,
-        safe: bool,
-    },
-    /// It was refused, and whoever refused it says that nothing was done.
-    Refused {
-        call: String,
-        status: u16,
-        reason: String,
-    },
-    /// Nobody knows whether it arrived: the connection broke, or a proxy gave up, before a word of the server's.
-    Unheard {
-        call: String,
-        why: String,
-    },
-    /// The head of a response with a stream is there.
-    Accepted {
-        call: String,
-    },
-    /// The client asks for the call to be cancelled. It may be answered all the same.
-    Cancelled {
-        call: String,
-    },
-    /// The client does not wait for it any more, because it ends the session.
-    Abandoned {
-        call: String,
-    },
-    /// A response begins to be read: the stream of a call, or a standalone one.
-    Connected {
-        connection: u64,
-        session: String,
-        of: Option<String>,
-        after: Option<String>,
-    },
-    Event {
-        connection: u64,
-        id: Option<String>,
-        data: String,
-    },
-    /// The connection broke, or the client had enough of it.
-    Broken {
-        connection: u64,
-    },
-    /// The response ended as it should.
-    Ended {
-        connection: u64,
-    },
-    /// A stream could not be resumed, and the refusal is final.
-    NotResumed {
-        session: String,
-        of: Option<String>,
-        after: String,
-        status: u16,
-        reason: String,
-    },
-    /// The client has answered an ask, and this came of it. Status 0: nobody knows.
-    Replied {
-        session: String,
-        call: String,
-        ask: String,
-        reply: String,
-        status: u16,
-    },
-    /// Somebody breaks something, or stops doing so. For whoever reads the history; no promise depends on it.
-    Fault {
-        fault: String,
-        over: bool,
-    },
-    /// The last fault is over, and everything has been started again.
+    /// A client has opened a session.
+    Opened { session: String },
+    /// A client starts to delete its session. From here on it has no expectations of the session.
+    Deleted { session: String },
+    /// The server has responded that the session does not exist.
+    Lost { session: String, on: String },
+    /// A client sends a call. `safe`: the tool is declared idempotent.
+    Sent { call: String, session: String, id: i64, tool: String, safe: bool },
+    /// The call was refused with a status that says that it was not executed.
+    Refused { call: String, status: u16, reason: String },
+    /// It is unknown whether the call arrived: the connection broke, or a proxy gave up, before the
+    /// first byte of the response.
+    Unheard { call: String, why: String },
+    /// The head of a response with a stream has arrived.
+    Accepted { call: String },
+    /// The client cancels the call, which may still be answered.
+    Cancelled { call: String },
+    /// The client no longer waits for the call, because it deletes the session.
+    Abandoned { call: String },
+    /// A client starts to read a response: the stream of a call, or a standalone stream (`of` is
+    /// `None`).
+    Connected { connection: u64, session: String, of: Option<String>, after: Option<String> },
+    /// An event of a response has arrived.
+    Event { connection: u64, id: Option<String>, data: String },
+    /// The connection broke, or the client has closed it.
+    Broken { connection: u64 },
+    /// The response has ended regularly.
+    Ended { connection: u64 },
+    /// The server has refused to resume a stream, and the refusal is final.
+    NotResumed { session: String, of: Option<String>, after: String, status: u16, reason: String },
+    /// The client has sent the response to a server request (`ask` is its id), and got this status.
+    /// Status 0: the result is unknown.
+    Replied { session: String, call: String, ask: String, reply: String, status: u16 },
+    /// A fault begins or is over. People who read the history need it; no checker uses it.
+    Fault { fault: String, over: bool },
+    /// The last fault is over, and all processes are started again.
     Calm,
-    /// Nobody waits any more. What has not come by now is missing.
+    /// The run is over. An outcome that has not arrived by now is missing.
     Over,
-    /// Whoever sends calls to servers was told to let each have so many of a session at a time.
-    Limited {
-        calls: usize,
-    },
-    /// By the server: it does what a call wants, now. `place` is the server's own session.
-    Executed {
-        call: String,
-        tool: String,
-        place: String,
-    },
-    /// By the server: it has done that, and is about to answer.
-    Done {
-        call: String,
-        place: String,
-    },
-    /// By the server: an asker has an answer.
-    Heard {
-        call: String,
-        reply: String,
-    },
+    /// The gateways are configured with this concurrency limit per session.
+    Limited { calls: usize },
+    /// By the server: it executes a call now. `place` is the upstream session.
+    Executed { call: String, tool: String, place: String },
+    /// By the server: it has executed the call and is about to answer.
+    Done { call: String, place: String },
+    /// By the server: a call has received the response to its server request.
+    Heard { call: String, reply: String },
 }
 
-/// Reads a history from its lines. A last line that is not whole, of somebody who was killed, is left out.
+/// Reads a history from its lines. Ignores an incomplete last line, which a killed process leaves.
 pub fn parse(text: &str) -> Result<Vec<Entry>, ParseError> {
     let whole = text.rfind('\n').map_or(0, |end| end + 1);
     let lines = text[..whole].lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
@@ -137,7 +76,7 @@ pub fn parse(text: &str) -> Result<Vec<Entry>, ParseError> {
     lines.map(entry).collect()
 }
 
-/// Whoever wrote the history is to blame.
+/// The recorder has written a line that is not an entry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} of the history cannot be read: {why}")]
 pub struct ParseError {

@@ -1,55 +1,77 @@
-//! Checkers of recorded histories: what was promised, held against what was seen.
+//! Checks recorded histories against the promises of the gateway.
 //!
-//! A [history](Entry) is what clients, and the server behind, have written down while they used sessions: plain values, one
-//! JSON object for each line. [`judge`] reads it once ([`Digest`]) and asks every checker. A checker is one promise, in a file
-//! of its own; it says how often it looked and every case in which the promise was broken. Nothing here does IO, so a
-//! history of any origin can be judged: of a test in one process, of real processes and real faults, of a stranger's server.
+//! A [history](Entry) is what clients and the server behind the gateway have recorded while they
+//! used sessions: plain values, one JSON object per line. [`judge`] reads the history once
+//! ([`Digest`]) and runs every checker. A checker is one promise in one file. It counts its checks
+//! and reports every violation. Nothing here does IO, so histories of any origin can be checked: of
+//! a test in one process, of real processes with real faults, of a server that is not ours.
 #![forbid(unsafe_code)]
 
-mod asks;
-mod bound;
-mod counters;
-mod digest;
-mod effects;
-mod endings;
+mod concurrency;
+mod duplicates;
+mod executions;
+mod grouped_history;
 mod history;
 mod liveness;
 mod marks;
-mod once;
 mod order;
 mod outcomes;
 mod replay;
 mod routing;
+mod server_requests;
 mod sessions;
+mod stream_end;
+mod upstream_sessions;
 mod verdict;
 
 #[cfg(test)]
-mod sample;
+mod test_history;
 
-pub use digest::{Answer, Call, Connection, Digest, Event, Fate, Said};
+pub use grouped_history::{Answer, Call, Connection, Digest, Event, Fate, Said};
 pub use history::{Entry, ParseError, Seen, parse};
 pub use marks::{mark, marks, word};
 pub use verdict::{Bounds, Verdict, Violation};
 
-/// A promise and how it is checked.
+/// Checks one promise.
 type Checker = fn(&Digest<'_>, &Bounds, &mut Verdict);
 
+/// The name of each promise, the promise, and its checker. To add a promise, add a file and a row.
 const CHECKERS: &[(&str, &str, Checker)] = &[
     ("outcomes", "every accepted call has exactly one outcome", outcomes::check),
-    ("routing", "an answer reaches its own call, and nothing reaches another session", routing::check),
-    ("order", "events of a stream come in order, and none is skipped without a word", order::check),
-    ("replay", "what was read can be read again, byte for byte", replay::check),
-    ("once", "a message is on one stream, once", once::check),
-    ("asks", "an ask is answered once, by the session that was asked", asks::check),
-    ("effects", "an unsafe call is executed at most once, and as its answer says", effects::check),
-    ("bound", "a server has no more calls of a session at a time than it takes", bound::check),
-    ("counters", "a session at the server has one client and never goes back", counters::check),
-    ("sessions", "a session lives until its client ends it", sessions::check),
-    ("endings", "a stream ends after its answer", endings::check),
-    ("liveness", "once faults stop, every call ends in time", liveness::check),
+    (
+        "routing",
+        "an answer is on the stream of its call, and no message reaches another session",
+        routing::check,
+    ),
+    ("order", "events of a stream arrive in order, and dropped events are announced", order::check),
+    ("replay", "an event that was read can be read again, byte for byte", replay::check),
+    ("duplicates", "a message is on one stream, once", duplicates::check),
+    (
+        "server_requests",
+        "a server request gets one response, of the session that received it",
+        server_requests::check,
+    ),
+    (
+        "executions",
+        "a call that is not idempotent is executed at most once, as its outcome says",
+        executions::check,
+    ),
+    (
+        "concurrency",
+        "calls of a session that run at a time do not exceed the concurrency limit",
+        concurrency::check,
+    ),
+    (
+        "upstream_sessions",
+        "an upstream session serves one client, and its state never goes back",
+        upstream_sessions::check,
+    ),
+    ("sessions", "a session exists until its client deletes it", sessions::check),
+    ("stream_end", "the stream of a call ends after its answer", stream_end::check),
+    ("liveness", "after the faults, every call gets its outcome in time", liveness::check),
 ];
 
-/// Asks every checker.
+/// Runs every checker on a history.
 pub fn judge(history: &[Entry], bounds: &Bounds) -> Vec<Verdict> {
     let digest = Digest::of(history);
     let verdict = |(name, promise, check): &(&'static str, &'static str, Checker)| {

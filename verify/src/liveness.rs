@@ -1,6 +1,7 @@
-//! Once faults stop, every call ends in time, and so does each that begins afterwards.
+//! Promise `liveness`: after the faults, every call gets its outcome in time, also calls that begin
+//! afterwards.
 
-use crate::digest::{Digest, Fate};
+use crate::grouped_history::{Digest, Fate};
 use crate::verdict::{Bounds, Verdict, Violation};
 
 pub(crate) fn check(digest: &Digest<'_>, bounds: &Bounds, verdict: &mut Verdict) {
@@ -13,8 +14,8 @@ pub(crate) fn check(digest: &Digest<'_>, bounds: &Bounds, verdict: &mut Verdict)
             None => digest.over,
         };
         verdict.check(end <= due, || {
-            let late = if call.answers.is_empty() { "has had none" } else { "got it" };
-            let what = format!("{} was to end by {due} ms and {late} at {end} ms", call.tool);
+            let late = if call.answers.is_empty() { "had none" } else { "got it" };
+            let what = format!("{} should have an outcome at {due} ms and {late} at {end} ms", call.tool);
             Violation::new(due, *name, what)
         });
     }
@@ -23,10 +24,10 @@ pub(crate) fn check(digest: &Digest<'_>, bounds: &Bounds, verdict: &mut Verdict)
 #[cfg(test)]
 mod tests {
     use crate::Seen;
-    use crate::sample::{BOUNDS, History, STEP, check};
+    use crate::test_history::{BOUNDS, History, STEP, check};
 
     #[test]
-    fn in_time() {
+    fn every_call_gets_its_outcome_in_time() {
         let begun = History::new().sent("a", 1, "echo").accepted("a", 1);
         let answered = |history: History| history.result(1, 1, 1, 1, "a", "");
         check("liveness", &answered(begun.clone().wait(BOUNDS.liveness - 2 * STEP)), &[]);

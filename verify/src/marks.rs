@@ -1,19 +1,20 @@
-//! Marks: every text that exists because of a call says so, so that it can be told whose it is wherever it turns up.
+//! Marks: every message that a server sends because of a call contains the name of the call, so
+//! that a checker can find the call of a message on any stream.
 
-/// Before the name of a call.
+/// The text before the name of a call.
 const MARK: &str = "call=";
 
-/// The mark of a call. Its name has letters, digits, dots and dashes.
+/// Returns the mark of a call. The name of a call has letters, digits, dots and dashes.
 pub fn mark(call: &str) -> String {
     format!("{MARK}{call}")
 }
 
-/// The calls that a text is marked with.
+/// Returns the names of the calls whose marks a text contains.
 pub fn marks(text: &str) -> impl Iterator<Item = &str> {
     text.match_indices(MARK).map(|(at, _)| name_at(&text[at + MARK.len()..]))
 }
 
-/// The value of `key=value` in a text.
+/// Returns the value of `key=value` in a text.
 pub fn word<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     let mut places = text.match_indices(key);
     places.find_map(|(at, _)| {
@@ -37,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_are_found_wherever_they_are() {
+    fn marks_are_found_anywhere_in_a_text() {
         let text = format!(r#"{{"text":"{} step=3","other":"{}\n"}}"#, mark("a-1.2"), mark("b"));
         assert_eq!(marks(&text).collect::<Vec<_>>(), ["a-1.2", "b"]);
         assert_eq!(marks("nothing").count(), 0);

@@ -1,16 +1,17 @@
-//! Events of a stream come in order: numbers go up by one, and whoever resumes gets what follows, neither less nor more.
-//! What was dropped for want of room is announced.
+//! Promise `order`: the events of a stream arrive in order. Their numbers increase by one, and a
+//! client that resumes gets exactly the events that follow. Events that were dropped because a
+//! limit was exceeded are announced.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 use steadfast_wire::EventId;
 
-use crate::digest::{Connection, Digest, Event};
+use crate::grouped_history::{Connection, Digest, Event};
 use crate::verdict::{Bounds, Verdict, Violation};
 
 pub(crate) fn check(digest: &Digest<'_>, _bounds: &Bounds, verdict: &mut Verdict) {
-    // The stream that the events of a call were on.
+    // The number of the stream of each call.
     let mut streams: BTreeMap<&str, u64> = BTreeMap::new();
     for connection in digest.connections.values() {
         check_connection(connection, verdict);
@@ -18,7 +19,7 @@ pub(crate) fn check(digest: &Digest<'_>, _bounds: &Bounds, verdict: &mut Verdict
         if let (Some(call), Some((at, stream))) = (connection.of, first) {
             let known = *streams.entry(call).or_insert(stream);
             verdict.check(known == stream, || {
-                Violation::new(at, call, format!("its stream was {known} and is {stream} now"))
+                Violation::new(at, call, format!("its stream was {known} before and is {stream} now"))
             });
         }
     }
@@ -34,22 +35,22 @@ fn check_connection(connection: &Connection<'_>, verdict: &mut Verdict) {
             continue;
         }
         let Some(position) = event.position() else {
-            let what = format!("an event has the id {:?}, which is none of ours", event.id);
+            let what = format!("an event has the id {:?}, which the gateway does not issue", event.id);
             verdict.check(false, || Violation::new(event.at, of, what));
             continue;
         };
         let expected = match last {
-            // An event without data is where to come back to, and no event.
+            // An event without data only tells the client its position.
             None if event.data.is_empty() => position,
             None if connection.of.is_some() => EventId { seq: 1 + announced, ..position },
             None => position,
-            // A resumed stream begins by repeating where it resumes from.
+            // A resumed stream starts with the position that it resumes from.
             Some(last) if event.data.is_empty() => last,
             Some(last) => EventId { seq: last.seq + 1 + announced, ..last },
         };
         verdict.check(position == expected, || {
             let after = last.map_or_else(|| "the beginning".to_owned(), |last| last.to_string());
-            let what = format!("after {after} comes {position} in place of {expected}");
+            let what = format!("after {after} comes {position} instead of {expected}");
             Violation::new(event.at, of, what)
         });
         announced = 0;
@@ -57,7 +58,7 @@ fn check_connection(connection: &Connection<'_>, verdict: &mut Verdict) {
     }
 }
 
-/// How many events a warning says were dropped.
+/// Returns the number of dropped events that a warning announces.
 fn dropped(event: &Event<'_>) -> u64 {
     let message: Value = serde_json::from_str(event.data).unwrap_or_default();
     let data = &message["params"]["data"];
@@ -67,14 +68,14 @@ fn dropped(event: &Event<'_>) -> u64 {
 #[cfg(test)]
 mod tests {
     use crate::Seen;
-    use crate::sample::{History, check};
+    use crate::test_history::{History, check};
 
     fn begun() -> History {
         History::new().sent("a", 1, "echo").accepted("a", 1).event(1, 7, 0, "")
     }
 
     #[test]
-    fn one_after_the_other() {
+    fn events_in_order_are_right() {
         check("order", &begun().event(1, 7, 1, "x").event(1, 7, 2, "y"), &[]);
         let not_primed = History::new().sent("a", 1, "echo").accepted("a", 1);
         check("order", &not_primed.event(1, 7, 1, "x"), &[]);
@@ -84,12 +85,12 @@ mod tests {
         check("order", &resumed.clone().event(2, 7, 2, "y"), &[]);
         check("order", &resumed.event(2, 7, 1, "x"), &["a"]);
         check("order", &begun().event(1, 7, 1, "x").resumed(Some("a"), 2, 7, 1).event(2, 7, 0, ""), &["a"]);
-        // A listener begins where somebody has left off.
+        // A standalone stream may start at any number.
         check("order", &History::new().listening(1).event(1, 0, 5, "").event(1, 0, 6, "x"), &[]);
     }
 
     #[test]
-    fn nothing_is_skipped_doubled_or_turned_round() {
+    fn skipped_doubled_and_reordered_events_are_violations() {
         check("order", &begun().event(1, 7, 2, "y"), &["a"]);
         check("order", &begun().event(1, 7, 1, "x").event(1, 7, 1, "x"), &["a"]);
         check("order", &begun().event(1, 7, 1, "x").event(1, 7, 2, "y").event(1, 7, 1, "x"), &["a"]);
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_stays_the_same() {
+    fn a_call_keeps_its_stream() {
         check("order", &begun().event(1, 8, 1, "x"), &["a"]);
         check("order", &begun().resumed(Some("a"), 2, 8, 0).event(2, 8, 1, "x"), &["a"]);
         let id = Some("what".to_owned());
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_may_be_announced() {
+    fn an_announced_gap_is_right() {
         let warning = r#"{"params":{"data":{"reason":"overflow","dropped":2}}}"#;
         let warned = begun().and(Seen::Event { connection: 1, id: None, data: warning.into() });
         check("order", &warned.clone().event(1, 7, 3, "z"), &[]);

@@ -1,8 +1,8 @@
-//! Every accepted call has exactly one outcome: an answer or an explicit error, never both, never none.
+//! Promise `outcomes`: every accepted call has exactly one outcome, a result or an explicit error.
 //!
-//! One that was cancelled, or whose client ended the session, may have none.
+//! A call that was cancelled, or whose client deleted the session, may have none.
 
-use crate::digest::{Digest, Fate};
+use crate::grouped_history::{Digest, Fate};
 use crate::verdict::{Bounds, Verdict, Violation};
 
 pub(crate) fn check(digest: &Digest<'_>, _bounds: &Bounds, verdict: &mut Verdict) {
@@ -28,13 +28,13 @@ pub(crate) fn check(digest: &Digest<'_>, _bounds: &Bounds, verdict: &mut Verdict
 #[cfg(test)]
 mod tests {
     use crate::Seen;
-    use crate::sample::{History, check};
+    use crate::test_history::{History, check};
 
     #[test]
-    fn one_is_right() {
+    fn one_outcome_is_right() {
         let good = History::new().whole(1, "a", "echo", "p", "");
         check("outcomes", &good, &[]);
-        // Read again it is the same one.
+        // An outcome that is read again counts once.
         let again = good.clone().resumed(Some("a"), 2, 1, 0).result(2, 1, 1, 1, "a", " at=p");
         check("outcomes", &again, &[]);
         let error = History::new().sent("a", 1, "echo").accepted("a", 1).error(1, 1, 1, 1, "outcome_unknown");
@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn two_are_too_many() {
+    fn two_outcomes_are_a_violation() {
         let good = History::new().whole(1, "a", "echo", "p", "");
         check(
             "outcomes",
@@ -53,12 +53,12 @@ mod tests {
     }
 
     #[test]
-    fn none_is_too_few_unless_nobody_wants_it() {
+    fn no_outcome_is_a_violation_unless_the_client_gave_up_the_call() {
         let none = History::new().sent("a", 1, "echo").accepted("a", 1).and(Seen::Ended { connection: 1 });
         check("outcomes", &none, &["a"]);
         check("outcomes", &none.clone().and(Seen::Cancelled { call: "a".into() }), &[]);
         check("outcomes", &none.and(Seen::Abandoned { call: "a".into() }), &[]);
-        // Nobody has promised anything to who was refused or not heard.
+        // There is no promise for a call that was refused or may not have arrived.
         let refused = Seen::Refused { call: "a".into(), status: 503, reason: String::new() };
         let refused = History::new().sent("a", 1, "echo").and(refused).whole(2, "b", "echo", "p", "");
         check("outcomes", &refused, &[]);

@@ -1,9 +1,10 @@
-//! What was read can be read again, byte for byte: an event id stands for one message, on every connection, at every
-//! process, after every restart. Only the stream of a call that has its answer may be gone.
+//! Promise `replay`: an event that was read can be read again, byte for byte. An event id means one
+//! message on every connection, at every node, after every restart. Only the stream of a call that
+//! has its answer may be removed.
 
 use std::collections::BTreeMap;
 
-use crate::digest::Digest;
+use crate::grouped_history::Digest;
 use crate::verdict::{Bounds, Verdict, Violation};
 
 pub(crate) fn check(digest: &Digest<'_>, _bounds: &Bounds, verdict: &mut Verdict) {
@@ -26,9 +27,9 @@ pub(crate) fn check(digest: &Digest<'_>, _bounds: &Bounds, verdict: &mut Verdict
             .sessions
             .get(refusal.session)
             .is_some_and(|session| session.deleted.is_some_and(|deleted| deleted <= refusal.at));
-        // A session that is not there any more is another promise's business.
-        let excused = ended || refusal.status == 404 || refusal.of.is_some_and(is_over);
-        verdict.check(excused, || {
+        // The promise `sessions` covers a session that does not exist.
+        let is_allowed = ended || refusal.status == 404 || refusal.of.is_some_and(is_over);
+        verdict.check(is_allowed, || {
             let (after, status) = (refusal.after, refusal.status);
             let what = format!("event {after} was read and is refused with {status} now: {}", refusal.reason);
             Violation::new(refusal.at, refusal.of.unwrap_or(refusal.session), what)
@@ -39,20 +40,20 @@ pub(crate) fn check(digest: &Digest<'_>, _bounds: &Bounds, verdict: &mut Verdict
 #[cfg(test)]
 mod tests {
     use crate::Seen;
-    use crate::sample::{History, check};
+    use crate::test_history::{History, check};
 
     #[test]
-    fn the_same_id_is_the_same_message() {
+    fn an_event_id_means_one_message() {
         let read = History::new().sent("a", 1, "echo").accepted("a", 1).event(1, 7, 1, "x");
         check("replay", &read.clone().resumed(Some("a"), 2, 7, 0).event(2, 7, 1, "x"), &[]);
         check("replay", &read.clone().resumed(Some("a"), 2, 7, 0).event(2, 7, 1, "y"), &["a"]);
-        // Another session numbers its own.
+        // Each session has its own event ids.
         let other = read.sent_in("t", "b", 1, "echo").accepted("b", 2).event(2, 7, 1, "y");
         check("replay", &other, &[]);
     }
 
     #[test]
-    fn what_was_read_can_be_resumed_from() {
+    fn a_stream_can_be_resumed_after_an_event_that_was_read() {
         let refused = |call: Option<&str>, status| Seen::NotResumed {
             session: "s".into(),
             of: call.map(str::to_owned),

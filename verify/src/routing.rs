@@ -1,6 +1,7 @@
-//! An answer reaches its own call, and nothing that belongs to one session is ever seen in another.
+//! Promise `routing`: an answer is on the stream of its call, and no message reaches another
+//! session.
 
-use crate::digest::{Connection, Digest, Event, Said, answer};
+use crate::grouped_history::{Connection, Digest, Event, Said, answer};
 use crate::marks::marks;
 use crate::verdict::{Bounds, Verdict, Violation};
 
@@ -15,7 +16,8 @@ pub(crate) fn check(digest: &Digest<'_>, _bounds: &Bounds, verdict: &mut Verdict
     }
 }
 
-/// The stream of a call has that call's answer, and what is said because of that call.
+/// The stream of a call contains the answer of that call, and messages that the server sends
+/// because of that call.
 fn on_stream_of(
     call: &str,
     connection: &Connection<'_>,
@@ -25,27 +27,25 @@ fn on_stream_of(
 ) {
     for marked in marks(event.data) {
         verdict.check(marked == call, || {
-            let whose = whose(marked, connection.session, digest);
+            let owner = owner_of(marked, connection.session, digest);
             Violation::new(
                 event.at,
                 call,
-                format!("its stream has {} of call {marked}, {whose}", kind(event)),
+                format!("its stream has {} of call {marked}, {owner}", kind(event)),
             )
         });
     }
     let Some((to, said)) = answer(event.data) else { return };
     let Some(id) = digest.calls.get(call).map(|call| call.id) else { return };
     verdict.check(to == id.to_string(), || {
-        Violation::new(event.at, call, format!("its stream has an answer to id {to} in place of id {id}"))
+        Violation::new(event.at, call, format!("its stream has an answer to id {to} instead of id {id}"))
     });
-    // Every result says whose it is.
-    let anonymous = matches!(&said, Said::Result(text) if marks(text).next().is_none());
-    verdict.check(!anonymous, || {
-        Violation::new(event.at, call, "its answer does not say which call it answers")
-    });
+    // Every result contains the mark of its call.
+    let is_unmarked = matches!(&said, Said::Result(text) if marks(text).next().is_none());
+    verdict.check(!is_unmarked, || Violation::new(event.at, call, "its result has no mark of a call"));
 }
 
-/// A standalone stream has no answers, and nothing of another session.
+/// A standalone stream contains no answers, and no messages of another session.
 fn on_standalone_stream(
     connection: &Connection<'_>,
     event: &Event<'_>,
@@ -55,8 +55,12 @@ fn on_standalone_stream(
     let session = connection.session;
     for marked in marks(event.data) {
         verdict.check(digest.session_of(marked) == Some(session), || {
-            let whose = whose(marked, session, digest);
-            Violation::new(event.at, session, format!("it hears {} of call {marked}, {whose}", kind(event)))
+            let owner = owner_of(marked, session, digest);
+            Violation::new(
+                event.at,
+                session,
+                format!("its standalone stream has {} of call {marked}, {owner}", kind(event)),
+            )
         });
     }
     if let Some((to, _)) = answer(event.data) {
@@ -69,10 +73,10 @@ fn kind(event: &Event<'_>) -> &'static str {
     if answer(event.data).is_some() { "the answer" } else { "a message" }
 }
 
-fn whose(call: &str, session: &str, digest: &Digest<'_>) -> String {
+fn owner_of(call: &str, session: &str, digest: &Digest<'_>) -> String {
     match digest.session_of(call) {
-        None => "which nobody made".to_owned(),
-        Some(other) if other == session => "which is another one of this session".to_owned(),
+        None => "which no client made".to_owned(),
+        Some(other) if other == session => "which is another call of this session".to_owned(),
         Some(other) => format!("which belongs to session {other}"),
     }
 }
@@ -80,20 +84,20 @@ fn whose(call: &str, session: &str, digest: &Digest<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use crate::mark;
-    use crate::sample::{History, check};
+    use crate::test_history::{History, check};
 
     fn two_calls() -> History {
         History::new().sent("a", 1, "echo").accepted("a", 1).sent_in("t", "b", 1, "echo").accepted("b", 2)
     }
 
     #[test]
-    fn everybody_gets_their_own() {
+    fn messages_on_their_streams_are_right() {
         check("routing", &two_calls().result(1, 1, 1, 1, "a", "").result(2, 1, 1, 1, "b", ""), &[]);
         check("routing", &two_calls().listening(3).event(3, 0, 1, &mark("a")), &[]);
     }
 
     #[test]
-    fn answers_of_others() {
+    fn answers_of_other_calls_are_violations() {
         check("routing", &two_calls().result(1, 1, 1, 1, "b", ""), &["a"]);
         check("routing", &two_calls().result(1, 1, 1, 2, "a", ""), &["a"]);
         check("routing", &two_calls().event(1, 1, 1, r#"{"id":1,"result":{}}"#), &["a"]);
@@ -101,10 +105,10 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_others() {
+    fn messages_of_other_sessions_are_violations() {
         let progress = format!(r#"{{"method":"notifications/progress","params":"{}"}}"#, mark("b"));
         check("routing", &two_calls().event(1, 1, 1, &progress), &["a"]);
         check("routing", &two_calls().listening(3).event(3, 0, 1, &progress), &["s"]);
-        check("routing", &two_calls().listening(3).event(3, 0, 1, &mark("nobody")), &["s"]);
+        check("routing", &two_calls().listening(3).event(3, 0, 1, &mark("unknown")), &["s"]);
     }
 }

@@ -1,6 +1,6 @@
-//! A session lives until its client ends it, whatever dies.
+//! Promise `sessions`: a session exists until its client deletes it, also if processes die.
 
-use crate::digest::Digest;
+use crate::grouped_history::Digest;
 use crate::verdict::{Bounds, Verdict, Violation};
 
 pub(crate) fn check(digest: &Digest<'_>, _bounds: &Bounds, verdict: &mut Verdict) {
@@ -8,7 +8,13 @@ pub(crate) fn check(digest: &Digest<'_>, _bounds: &Bounds, verdict: &mut Verdict
         let early = session.lost.iter().find(|(at, _)| session.deleted.is_none_or(|deleted| *at < deleted));
         verdict.check(early.is_none(), || {
             let (at, on) = early.copied().unwrap_or_default();
-            Violation::new(at, *name, format!("nobody has ended it, and it is not there for {on}"))
+            Violation::new(
+                at,
+                *name,
+                format!(
+                    "its client has not deleted it, and the server responds to {on} that it does not exist"
+                ),
+            )
         });
     }
 }
@@ -16,10 +22,10 @@ pub(crate) fn check(digest: &Digest<'_>, _bounds: &Bounds, verdict: &mut Verdict
 #[cfg(test)]
 mod tests {
     use crate::Seen;
-    use crate::sample::{History, check};
+    use crate::test_history::{History, check};
 
     #[test]
-    fn only_its_client_ends_it() {
+    fn only_the_client_ends_a_session() {
         let lost = Seen::Lost { session: "s".into(), on: "POST".into() };
         let deleted = Seen::Deleted { session: "s".into() };
         check("sessions", &History::new(), &[]);

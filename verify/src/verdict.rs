@@ -1,26 +1,27 @@
-//! What a checker finds.
+//! The result of a checker, and the time limits that checkers use.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// How long is too long, in milliseconds.
+/// Time limits in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Bounds {
-    /// From the end of the faults, or from its beginning if that is later, to a call's outcome.
+    /// From the end of the faults, or from the acceptance of the call if that is later, to its
+    /// outcome.
     pub liveness: u64,
-    /// From the last answer of a stream to the end of the response.
+    /// From the answer on a stream to the end of the HTTP response.
     pub ending: u64,
-    /// From the last sign of life of whoever runs calls to when others may take its place.
+    /// From the last heartbeat of a node to the moment when other nodes may reap it.
     pub death: u64,
 }
 
-/// What came of one promise.
+/// The result for one promise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Verdict {
     pub name: &'static str,
     pub promise: &'static str,
-    /// How often there was something to look at. A promise that was never looked at is not shown to hold.
+    /// The number of checks. A promise without checks is not shown to hold.
     pub checks: u64,
     pub violations: Vec<Violation>,
 }
@@ -34,7 +35,7 @@ impl Verdict {
         self.violations.is_empty()
     }
 
-    /// One look, which found nothing wrong if `holds`.
+    /// Counts a check. Adds a violation unless the promise `holds`.
     pub(crate) fn check(&mut self, holds: bool, violation: impl FnOnce() -> Violation) {
         self.checks += 1;
         if !holds {
@@ -48,9 +49,9 @@ impl Verdict {
 pub struct Violation {
     /// When it was seen, in milliseconds since the history began.
     pub at: u64,
-    /// Which call, session or stream.
+    /// The call or the session.
     pub of: String,
-    /// What was seen, and what should have been.
+    /// What happened, and what should have happened.
     pub what: String,
 }
 

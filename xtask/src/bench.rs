@@ -1,29 +1,32 @@
-//! The benchmarks: each compares steadfast with something else, both measured in the same run.
+//! `cargo xtask bench`: builds and runs a benchmark. Each compares steadfast with other programs.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::failure::Failure;
-use crate::prepare;
+use steadfast_test_setup::{self as setup, Failure, execute};
 
-/// For the one peer that has to be compiled.
+/// The limit for compiling the peer that is a Rust program.
 const INSTALL_LIMIT: Duration = Duration::from_secs(3600);
 
-/// Every benchmark there is, with what it compares. To add one, add it to `steadfast-bench` and a row here.
+/// The benchmarks and what each compares. To add one, add it to `steadfast-bench` and a row here.
 const BENCHES: &[(&str, &str)] = &[
     (
         "library",
         "requests per second on memory, on SQLite and without sessions, against rmcp's own HTTP service",
     ),
+    ("gateway", "requests per second and latency in front of a fast server, against nginx and other proxies"),
     (
-        "gateway",
-        "requests per second and latency in front of a fast server, against nginx and the proxies of others",
+        "mechanisms",
+        "our client transport and worker threads, against hyper's client and one ordinary runtime",
     ),
-    ("nodes", "what gateways that share a database cost, against one that keeps its sessions in memory"),
+    ("nodes", "cost of gateways that share a database, against one gateway with sessions in memory"),
     ("streams", "memory of an attached idle stream in front of a server, sockets included"),
-    ("asks", "asks per second of one session, 1,000 of them at once, against rmcp's own HTTP service"),
+    (
+        "server-requests",
+        "server requests per second of one session, 1,000 of them at once, against rmcp's own HTTP service",
+    ),
     ("idle", "resident memory of an idle session on memory and SQLite, against rmcp's own"),
     ("replay", "speed of replaying a long stream, and the cost of attaching at its end"),
 ];
@@ -37,7 +40,7 @@ pub(crate) fn list(out: &mut dyn Write) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Builds the benchmarks and runs one of them; it prints a table for people and, last, a line of JSON.
+/// Builds the benchmarks and runs one. It prints a table and then a line of JSON.
 pub(crate) fn run(root: &Path, name: &str, args: &[&str], out: &mut dyn Write) -> Result<(), Failure> {
     if !BENCHES.iter().any(|(known, _)| *known == name) {
         let names = BENCHES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
@@ -45,7 +48,7 @@ pub(crate) fn run(root: &Path, name: &str, args: &[&str], out: &mut dyn Write) -
     }
     out.flush()?;
     let mut build = Command::new("cargo");
-    prepare::as_from_a_shell(&mut build);
+    setup::clear_package_variables(&mut build);
     build.args(["build", "--release", "--locked", "--package", "steadfast-bench"]).current_dir(root);
     let target = crate::target()?;
     let mut bench = Command::new(target.join("release").join("steadfast-bench"));
@@ -60,31 +63,19 @@ pub(crate) fn run(root: &Path, name: &str, args: &[&str], out: &mut dyn Write) -
     execute(bench.args(["compare", name]).args(args).current_dir(root))
 }
 
-/// Gets the programs of others that a gateway is compared with. They are kept in the build folder.
+/// Installs the other proxies that the gateway is compared with into the build folder.
 fn peers(root: &Path, folder: &Path, out: &mut dyn Write) -> Result<PathBuf, Failure> {
     std::fs::create_dir_all(folder)?;
     let log = folder.join("prepare.log");
     for name in ["mcp-proxy", "fastmcp"] {
-        prepare::python(&root.join("bench/peers").join(name), &folder.join(name), &log, out)?;
+        setup::python(&root.join("bench/peers").join(name), &folder.join(name), &log, out)?;
     }
     if !folder.join("bin/mcp-proxy").is_file() {
         let mut install = Command::new("cargo");
         install.args(["install", "mcp-proxy", "--version", "0.6.0", "--locked", "--root"]).arg(folder);
-        prepare::run("building mcp-proxy 0.6.0", &mut install, &log, INSTALL_LIMIT, out)?;
+        setup::run("building mcp-proxy 0.6.0", &mut install, &log, INSTALL_LIMIT, out)?;
     }
     Ok(folder.to_path_buf())
-}
-
-/// Runs a command that speaks for itself.
-fn execute(command: &mut Command) -> Result<(), Failure> {
-    match command.status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(_) => Err(Failure::Reported),
-        Err(error) => {
-            let program = command.get_program().to_string_lossy().into_owned();
-            Err(Failure::Broken(format!("cannot start `{program}`: {error}")))
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
-//! Instruction counts as a gate: the steps of a call, counted by valgrind and compared with what they took before.
+//! `cargo xtask counts`: counts the instructions of the steps of a call with valgrind and compares
+//! them with an earlier count.
 //!
 //! The program that is counted is `bench/counts`, built with the release profile. On one machine
-//! its counts are the same in every run. Another machine may count a little more or less: the C
-//! library has several versions of `memcpy` and takes the one that suits the processor, and another
-//! compiler makes other code. So there are two bounds. `cargo xtask counts`, which CI runs on any
+//! its counts are identical in every run. Another machine may count a little more or less: the C
+//! library chooses a version of `memcpy` for the processor, and another compiler generates other
+//! code. So there are two bounds. `cargo xtask counts`, which CI runs on any
 //! machine, fails when a step takes [`ELSEWHERE`] per cent more than in `bench/counts.json`. To
 //! compare two commits, run `cargo xtask counts --accept` at the first and `cargo xtask counts
 //! --strict` at the second, on one machine: that fails at [`STRICT`] per cent.
@@ -17,27 +18,25 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::failure::Failure;
-use crate::prepare;
+use steadfast_test_setup::{Failure, clear_package_variables, execute};
 
-/// What the program can be asked to do, each so often.
+/// The steps that the program can run, and how often it runs each.
 const NAMES: &[&str] = &["parse", "begin", "append", "finish", "encode"];
 const TIMES: u64 = 1000;
 
-/// How many per cent more than before are no regression: on the machine that has counted before,
-/// and on any machine.
+/// How many per cent more than before are no regression: on the machine of the earlier count, and
+/// on any machine.
 const STRICT: u64 = 3;
 const ELSEWHERE: u64 = 25;
 
 const PACKAGE: &str = "steadfast-counts";
 const BASELINE: &str = "bench/counts.json";
 
-/// Instructions by name, and what they were counted with.
+/// Instructions by step, and the compiler and architecture of the count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Counts {
-    /// As in `rustc --version`.
+    /// The output of `rustc --version`.
     compiler: String,
-    /// Another one has other instructions.
     architecture: String,
     instructions: BTreeMap<String, u64>,
 }
@@ -76,7 +75,7 @@ struct Verdict {
     passed: bool,
 }
 
-/// Fails if something takes more than `bound` per cent more.
+/// Fails if a step takes more than `bound` per cent more instructions.
 fn compare(baseline: &Counts, counts: &Counts, bound: u64) -> Verdict {
     if baseline.architecture != counts.architecture {
         let (ours, theirs) = (&counts.architecture, &baseline.architecture);
@@ -94,7 +93,7 @@ fn compare(baseline: &Counts, counts: &Counts, bound: u64) -> Verdict {
                     "WORSE"
                 } else if now * 100 > before * (100 + STRICT) {
                     differs = true;
-                    "more, may be the machine"
+                    "more, perhaps due to the machine"
                 } else if now * 100 < before * (100 - STRICT) {
                     differs = true;
                     "better"
@@ -110,7 +109,7 @@ fn compare(baseline: &Counts, counts: &Counts, bound: u64) -> Verdict {
         };
     }
     if !passed || differs {
-        text.push_str("If that is as it should be, run `cargo xtask counts --accept` and commit the file.\n");
+        text.push_str("If the change is intended, run `cargo xtask counts --accept` and commit the file.\n");
     }
     if baseline.compiler != counts.compiler {
         let (ours, theirs) = (&counts.compiler, &baseline.compiler);
@@ -163,7 +162,10 @@ fn count(root: &Path) -> Result<Counts, Failure> {
         output(&mut valgrind)?;
         let text = fs::read_to_string(&report)?;
         let total = total(&text).ok_or_else(|| {
-            Failure::Broken(format!("valgrind has counted nothing of {name}; see {}", report.display()))
+            Failure::Broken(format!(
+                "valgrind has counted no instructions of {name}; see {}",
+                report.display()
+            ))
         })?;
         instructions.insert((*name).to_owned(), total / TIMES);
     }
@@ -172,22 +174,15 @@ fn count(root: &Path) -> Result<Counts, Failure> {
     Ok(Counts { compiler: compiler.trim().to_owned(), architecture, instructions })
 }
 
-/// Builds the program that is counted, and says where it is.
+/// Builds the program that is counted, and returns its path.
 fn build(root: &Path) -> Result<PathBuf, Failure> {
-    let arguments = ["build", "--release", "--locked", "--package", PACKAGE];
     let mut cargo = Command::new("cargo");
-    prepare::as_from_a_shell(&mut cargo);
-    let messages =
-        output(cargo.args(arguments).arg("--message-format=json-render-diagnostics").current_dir(root))?;
-    let program = messages.lines().find_map(|line| {
-        let message: Value = serde_json::from_str(line).ok()?;
-        let is_ours = message["target"]["name"] == PACKAGE;
-        is_ours.then(|| message["executable"].as_str().map(PathBuf::from)).flatten()
-    });
-    program.ok_or_else(|| Failure::Broken("cargo has built no counts program".to_owned()))
+    clear_package_variables(&mut cargo);
+    execute(cargo.args(["build", "--release", "--locked", "--package", PACKAGE]).current_dir(root))?;
+    Ok(crate::target()?.join("release").join(PACKAGE))
 }
 
-/// What a command prints. Its errors go where ours go.
+/// Returns the output of a command. Its errors go to the standard error of this process.
 fn output(command: &mut Command) -> Result<String, Failure> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.stderr(Stdio::inherit()).output();
@@ -198,7 +193,7 @@ fn output(command: &mut Command) -> Result<String, Failure> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The sum in a report of callgrind. None if nothing was counted.
+/// Returns the sum in a report of callgrind, or `None` if nothing was counted.
 fn total(report: &str) -> Option<u64> {
     let totals = report.lines().find_map(|line| line.strip_prefix("totals: "))?;
     totals.trim().parse().ok().filter(|total| *total > 0)
@@ -227,14 +222,20 @@ mod tests {
     fn more_instructions_fail_and_fewer_are_welcome() {
         let before = counts("a", "x", 1000);
         check(&before, &counts("a", "x", 1030), true, "ok\n");
-        check(&before, &counts("a", "x", 1031), false, "WORSE\nIf that is as it should be");
+        check(&before, &counts("a", "x", 1031), false, "WORSE\nIf the change is intended");
         check(&before, &counts("b", "x", 1031), false, "which may be the reason");
         check(&before, &counts("a", "x", 970), true, "ok\n");
-        check(&before, &counts("a", "x", 969), true, "better\nIf that is as it should be");
+        check(&before, &counts("a", "x", 969), true, "better\nIf the change is intended");
         check(&before, &counts("a", "y", 9999), true, "not compared");
         check_with(ELSEWHERE, &before, &counts("a", "x", 1030), true, "ok\n");
-        check_with(ELSEWHERE, &before, &counts("a", "x", 1250), true, "+25.00 %  more, may be the machine\n");
-        check_with(ELSEWHERE, &before, &counts("a", "x", 1251), false, "WORSE\nIf that is as it should be");
+        check_with(
+            ELSEWHERE,
+            &before,
+            &counts("a", "x", 1250),
+            true,
+            "+25.00 %  more, perhaps due to the machine\n",
+        );
+        check_with(ELSEWHERE, &before, &counts("a", "x", 1251), false, "WORSE\nIf the change is intended");
         check_with(ELSEWHERE, &before, &counts("a", "x", 969), true, "better\n");
         let unknown = Counts { instructions: BTreeMap::new(), ..before.clone() };
         check(&unknown, &before, false, "is not in bench/counts.json");

@@ -1,4 +1,4 @@
-//! The project's chores as code. `cargo xtask` shows what there is.
+//! The commands of this repository. `cargo xtask` lists them.
 
 #![forbid(unsafe_code)]
 
@@ -10,17 +10,13 @@ use std::process::ExitCode;
 mod apt;
 mod bench;
 mod chaos;
-mod conformance;
 mod counts;
-mod failure;
-mod interop;
-mod prepare;
+mod driver;
 mod runner;
-mod served;
 mod suites;
 mod tidy;
 
-use failure::Failure;
+use steadfast_test_setup::{Failure, TOOLS};
 
 const HELP: &str = "\
 cargo xtask COMMAND
@@ -29,10 +25,13 @@ cargo xtask COMMAND
   tidy                              check the rules of this repository that no other tool checks
   bench [NAME [ARGS...]]            list the benchmarks, or build and run one
   counts [--strict | --accept]      count instructions and compare with bench/counts.json: fails at 25 % more, or with
-                                    --strict, for counts of this machine, at 3 %; or writes that file
-  interop                           both of these
-  interop --clients [--through-gateway] [CLIENT]...
-                                    run clients of other SDKs against our servers, cutting connections
+                                    --strict, for counts of this machine, at 3 %; --accept writes that file
+  interop                           run all of the following
+  interop --scripts [--through-gateway] [CLIENT]...
+                                    run scripts of other SDKs against our servers, cutting connections
+  interop --clients [--ci] [--pause] [--write] [CLIENT]...
+                                    run real clients through the gateway, cutting connections and killing processes;
+                                    --ci only those of CI, --pause with a pause of minutes, --write all and docs/clients.md
   interop --servers [--direct] [SERVER]...
                                     run servers of other SDKs directly and behind our gateway, and compare
   chaos [--store redis|redis-cluster|postgres] [--seed N] [--calls N] [--seconds N] [--clients N]
@@ -40,11 +39,13 @@ cargo xtask COMMAND
                                     kill, freeze and cut off gateways, their store and servers; check every promise
   chaos --sdk [--store STORE] [--seed N] [--seconds N]
                                     kill and restart gateways while clients of other SDKs work
-  chaos --planted                   do it with bugs that were planted, and see each of them caught
+  chaos --bugs [--check | --build [BUG]... | --edit BUG | --save BUG | [BUG]...]
+                                    test the checkers: inject bugs into the gateway and expect that chaos detects each;
+                                    or only check that the patches in chaos/bugs apply, or build, or edit one of them
   conformance [RUN]...              run the official MCP conformance suite against our server and client
   help                              show this text
 
-Exit code: 0 all is well, 1 something failed, 2 the command line was wrong.
+Exit code: 0 success, 1 failure, 2 wrong command line.
 ";
 
 fn main() -> ExitCode {
@@ -54,7 +55,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if let Some(message) = failure.message() {
-                // A message that cannot be written has no other place to go.
+                // If the standard error is closed, no other place is left for the message.
                 let _ = writeln!(io::stderr(), "xtask: {message}");
             }
             failure.exit_code()
@@ -65,7 +66,7 @@ fn main() -> ExitCode {
 fn dispatch(args: &[&str], out: &mut dyn Write) -> Result<(), Failure> {
     match args {
         [] | ["help" | "--help" | "-h", ..] => Ok(out.write_all(HELP.as_bytes())?),
-        // A benchmark has more to say of itself.
+        // A benchmark prints its own help.
         [name, "--help" | "-h"] if *name != "bench" => dispatch(&[], out),
         ["test", options @ ..] => test(options, out),
         ["tidy"] => tidy::command(&root(), out),
@@ -73,9 +74,9 @@ fn dispatch(args: &[&str], out: &mut dyn Write) -> Result<(), Failure> {
         ["bench"] => bench::list(out),
         ["bench", name, rest @ ..] => bench::run(&root(), name, rest, out),
         ["counts", options @ ..] => counts::command(&root(), options, out),
-        ["interop", arguments @ ..] => interop::command(&root(), arguments, out),
+        ["interop", arguments @ ..] => driver::run(&root(), "interop", arguments, out),
         ["chaos", options @ ..] => chaos::command(&root(), options, out),
-        ["conformance", runs @ ..] => conformance::command(&root(), runs, out),
+        ["conformance", runs @ ..] => driver::run(&root(), "conformance", runs, out),
         [unknown, ..] => {
             Err(Failure::Usage(format!("no command `{unknown}`; `cargo xtask help` lists them")))
         }
@@ -89,7 +90,7 @@ fn test(options: &[&str], out: &mut dyn Write) -> Result<(), Failure> {
             let ci = env::var("CI").is_ok_and(|value| value == "true");
             runner::Runner {
                 root: root(),
-                tools: suites::TOOLS,
+                tools: TOOLS,
                 apt: apt::Apt::of_this_machine(ci),
                 logs: target()?.join("xtask"),
                 ci,
@@ -100,14 +101,14 @@ fn test(options: &[&str], out: &mut dyn Write) -> Result<(), Failure> {
     }
 }
 
-/// The root of the repository. Cargo says where this package is when it runs it, so a build folder that several
-/// clones share never leads to the wrong one.
+/// Returns the root of the repository. Cargo passes the folder of this package when it runs it, so
+/// this is right also if several clones share a build folder.
 fn root() -> PathBuf {
     let package = env::var("CARGO_MANIFEST_DIR").unwrap_or_else(|_| env!("CARGO_MANIFEST_DIR").to_owned());
     Path::new(&package).parent().map_or_else(|| PathBuf::from("."), Path::to_path_buf)
 }
 
-/// The build folder, wherever it was configured to be: this program lies in `TARGET/PROFILE/`.
+/// Returns the build folder, also if it is configured: this program is in `TARGET/PROFILE/`.
 fn target() -> Result<PathBuf, Failure> {
     let program = env::current_exe()?;
     program
@@ -122,11 +123,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_command_explains_itself() {
-        for asked in [&[][..], &["help"], &["chaos", "--help"], &["test", "-h"], &["tidy", "--help"]] {
-            let mut told = Vec::new();
-            assert!(dispatch(asked, &mut told).is_ok(), "{asked:?}");
-            assert_eq!(told, HELP.as_bytes(), "{asked:?}");
+    fn every_command_prints_the_help() {
+        for arguments in [&[][..], &["help"], &["chaos", "--help"], &["test", "-h"], &["tidy", "--help"]] {
+            let mut printed = Vec::new();
+            assert!(dispatch(arguments, &mut printed).is_ok(), "{arguments:?}");
+            assert_eq!(printed, HELP.as_bytes(), "{arguments:?}");
         }
     }
 }

@@ -1,36 +1,36 @@
-//! Runs suites: a line for each as it goes, the output of those that fail, a summary.
+//! Runs suites: prints a line for each suite, the output of those that fail, and a summary.
 
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use steadfast_test_setup::{Failure, Tool, clear_package_variables, now, seconds};
 
 use crate::apt::Apt;
-use crate::failure::Failure;
-use crate::prepare;
-use crate::suites::{Step, Suite, Tool};
+use crate::suites::{Step, Suite, words};
 
-/// How much of a failed suite's output a person is shown; the rest is in its log. CI shows all of it.
+/// How many lines of a failed suite's output are printed. The log has the rest. CI prints all.
 const TAIL_LINES: usize = 120;
 
 #[derive(Debug)]
 pub(crate) struct Runner {
     pub(crate) root: PathBuf,
     pub(crate) tools: &'static [Tool],
-    /// What gets missing ones.
+    /// Installs missing tools.
     pub(crate) apt: Apt,
-    /// Where the full output of each suite is kept.
+    /// The folder for the full output of each suite.
     pub(crate) logs: PathBuf,
-    /// Refuse skips and show failures in full.
+    /// Treat a skipped suite as failed, and print failures in full.
     pub(crate) ci: bool,
-    /// Somebody is watching: let the time tick.
+    /// The output is a terminal: print the elapsed time while a suite runs.
     pub(crate) live: bool,
 }
 
 impl Runner {
-    /// Runs all of `suites`, whatever becomes of each; fails if any of them did.
+    /// Runs all of `suites`, also after a failed one. Fails if one failed.
     pub(crate) fn run(&self, suites: &[&Suite], out: &mut dyn Write) -> Result<(), Failure> {
         fs::create_dir_all(&self.logs)?;
         let width = suites.iter().map(|suite| suite.name.len()).max().unwrap_or_default();
@@ -46,9 +46,9 @@ impl Runner {
     }
 
     fn run_one(&self, suite: &Suite, label: &str, out: &mut dyn Write) -> Result<Verdict, Failure> {
-        let of_use = |tool: &&Tool| suite.needs.contains(&tool.name) || suite.wants.contains(&tool.name);
+        let is_used = |tool: &&Tool| suite.needs.contains(&tool.name) || suite.wants.contains(&tool.name);
         let mut missing: Vec<&Tool> =
-            self.tools.iter().filter(of_use).filter(|tool| !tool.is_usable()).collect();
+            self.tools.iter().filter(is_used).filter(|tool| !tool.is_usable()).collect();
         let packages: Vec<&str> = missing.iter().filter_map(|tool| tool.debian).collect();
         if !packages.is_empty() {
             self.apt.install(&packages, &self.logs.join("apt.log"), out)?;
@@ -89,7 +89,7 @@ impl Runner {
         Ok(Verdict::Failed { steps: failed, log })
     }
 
-    /// Whether the step succeeded. What it printed, or why it could not start, is in the log.
+    /// Returns true if the step succeeded. Its output, or why it could not start, is in the log.
     fn run_step(
         &self,
         step: &Step,
@@ -97,18 +97,18 @@ impl Runner {
         tick: &mut dyn FnMut(&mut dyn Write) -> Result<(), Failure>,
         out: &mut dyn Write,
     ) -> Result<bool, Failure> {
-        let (argv, env) = match step {
+        let (line, env) = match step {
             Step::BuiltIn { run, .. } => {
                 let result = run(&self.root);
                 let (Ok(text) | Err(text)) = &result;
                 log.write_all(text.as_bytes())?;
                 return Ok(result.is_ok());
             }
-            Step::Command { argv, env } => (argv, env),
+            Step::Command { line, env } => (line, env),
         };
-        let [program, args @ ..] = argv else { return Ok(true) };
+        let [program, args @ ..] = &words(line)[..] else { return Ok(true) };
         let mut command = Command::new(program);
-        prepare::as_from_a_shell(&mut command);
+        clear_package_variables(&mut command);
         command.args(args).envs(env.iter().copied()).current_dir(&self.root);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log.try_clone()?);
         match command.spawn() {
@@ -135,7 +135,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Says again what needs attention, then the count, which is always the last line.
+    /// Repeats what failed or was skipped, then prints the counts, which are always the last line.
     fn summarise(&self, verdicts: &[(&str, Verdict)], out: &mut dyn Write) -> Result<(), Failure> {
         let width = verdicts.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
         let (mut passed, mut failed, mut skipped) = (0, 0, 0);
@@ -180,15 +180,6 @@ enum Verdict {
     },
 }
 
-impl Tool {
-    pub(crate) fn is_usable(&self) -> bool {
-        let [program, args @ ..] = self.probe else { return true };
-        let mut command = Command::new(program);
-        command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        command.status().is_ok_and(|status| status.success())
-    }
-}
-
 fn wait_ticking(
     child: &mut Child,
     mut tick: impl FnMut() -> Result<(), Failure>,
@@ -202,15 +193,6 @@ fn wait_ticking(
     }
 }
 
-pub(crate) fn seconds(elapsed: Duration) -> String {
-    format!("{:.1}s", elapsed.as_secs_f64())
-}
-
-#[expect(clippy::disallowed_methods, reason = "a chore measures real time; the product never does")]
-pub(crate) fn now() -> Instant {
-    Instant::now()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -220,14 +202,13 @@ mod tests {
         suite("good", &[], &[Step::BuiltIn { name: "good", run: |_| Ok("fine\n".to_owned()) }]);
     const BAD: Suite =
         suite("bad", &[], &[Step::BuiltIn { name: "bad", run: |_| Err("broken\n".to_owned()) }]);
-    const ABSENT: Suite =
-        suite("absent", &[], &[Step::Command { argv: &["xtask-no-such-program"], env: &[] }]);
-    const CARGO: Suite = suite("cargo", &[], &[Step::Command { argv: &["cargo", "--version"], env: &[] }]);
+    const ABSENT: Suite = suite("absent", &[], &[Step::Command { line: "xtask-no-such-program", env: &[] }]);
+    const CARGO: Suite = suite("cargo", &[], &[Step::Command { line: "cargo --version", env: &[] }]);
     const MIXED: Suite = suite(
         "mixed",
         &[],
         &[
-            Step::Command { argv: &["cargo", "xtask-no-such-command"], env: &[] },
+            Step::Command { line: "cargo xtask-no-such-command", env: &[] },
             Step::BuiltIn { name: "fine", run: |_| Ok("it ran\n".to_owned()) },
             Step::BuiltIn { name: "late", run: |_| Err("it failed too\n".to_owned()) },
         ],
@@ -247,7 +228,7 @@ mod tests {
     ];
 
     const fn suite(name: &'static str, needs: &'static [&'static str], steps: &'static [Step]) -> Suite {
-        Suite { name, why: "a test", needs, wants: &[], steps }
+        Suite::new(name, "a test", steps).needs(needs)
     }
 
     #[test]
@@ -292,15 +273,7 @@ failed   mixed  again: cargo xtask test --only mixed
         assert!(!text.contains("earlier lines") && text.contains("line 80\n"), "{text}");
     }
 
-    #[test]
-    fn a_tool_is_usable_if_its_probe_succeeds() {
-        let usable = |probe| Tool { name: "t", probe, get: "", debian: None }.is_usable();
-        assert!(usable(&["cargo", "--version"]));
-        assert!(!usable(&["cargo", "xtask-no-such-command"]));
-        assert!(!usable(&["xtask-no-such-program"]));
-    }
-
-    /// Runs `suites` and expects the given last line, success or not, and each of `parts` in the output.
+    /// Runs `suites` and expects this last line, as `Err` if the run fails, and each of `parts`.
     fn check(suites: &[&Suite], expect: Result<&str, &str>, parts: &[&str]) {
         for live in [false, true] {
             let (ok, text) = run(suites, &Runner { live, ..runner() });
@@ -319,7 +292,7 @@ failed   mixed  again: cargo xtask test --only mixed
         (result.is_ok(), String::from_utf8(out).unwrap())
     }
 
-    /// Each thread gets a log folder of its own: tests run in parallel.
+    /// Each thread has its own log folder, because tests run in parallel.
     fn runner() -> Runner {
         let unique = format!("xtask-runner-{}-{:?}", process::id(), thread::current().id());
         let logs = env::temp_dir().join(unique);

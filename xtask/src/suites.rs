@@ -1,280 +1,149 @@
-//! The table of test suites, in the order in which they run: cheap ones first, so that they fail first.
+//! The table of test suites, in the order in which they run: cheap suites first, so that they fail
+//! first.
 //!
-//! To add a suite, add a row to [`SUITES`]; if it needs a tool that is not named yet, add that to [`TOOLS`].
+//! To add a suite, add a row to [`SUITES`]. If it needs a tool that has no row in
+//! [`TOOLS`](steadfast_test_setup::TOOLS) yet, add one there.
 
 use std::io::Write;
 use std::path::Path;
 
-use crate::failure::Failure;
+use steadfast_test_setup::{FEATURES, Failure};
+
 use crate::tidy;
 
-/// The features that every build of the workspace turns on, so that clippy, tests, documentation
-/// and the programs of the other suites share what is compiled.
-pub(crate) const STORES: &str = "steadfast-upstream/redis,steadfast-upstream/postgres";
+/// A word of a step that stands for [`FEATURES`].
+const FEATURES_WORD: &str = "$FEATURES";
 
-/// Tests at a time. Most of them wait for sockets, processes and timers, so more of them than there
-/// are processors is faster.
+/// The number of tests that run at the same time. Most tests wait for sockets, processes and
+/// timers, so more of them than there are processors is faster.
 const THREADS: (&str, &str) = ("RUST_TEST_THREADS", "4");
 
-/// What gateways do together, by default on the store that needs no server.
-const NODES_TOGETHER: &[&str] = &[
-    "cargo",
-    "test",
-    "--workspace",
-    "--locked",
-    "--features",
-    STORES,
-    "--test",
-    "scripted",
-    "--",
-    "annotations::",
-    "counted::",
-    "heirs::",
-    "leases::",
-    "mixed::",
-    "nodes::",
-    "programs::",
-    "restarts::",
-    "together::",
-    "endings::",
-];
+/// The tests with several gateways. By default they use the store that needs no server.
+const CLUSTER_TESTS: &str = "cargo test --workspace --locked --features $FEATURES --test scripted -- \
+    annotations:: counted:: successors:: leases:: mixed:: nodes:: programs:: restarts:: together:: endings::";
+
+const SDK_TOOLS: &[&str] = &["node", "npm", "python3", "python3-venv", "go", "jdk", "mvn"];
 
 pub(crate) const SUITES: &[Suite] = &[
-    Suite {
-        name: "fmt",
-        why: "code is formatted in one way",
-        needs: &["rustfmt"],
-        wants: &[],
-        steps: &[run(&["cargo", "fmt", "--all", "--check"])],
-    },
-    Suite {
-        name: "clippy",
-        why: "no lint of the workspace is violated",
-        needs: &["clippy"],
-        wants: &[],
-        steps: &[run(&[
-            "cargo",
-            "clippy",
-            "--workspace",
-            "--all-targets",
-            "--locked",
-            "--features",
-            STORES,
-            "--",
-            "-D",
-            "warnings",
-        ])],
-    },
-    Suite {
-        name: "tidy",
-        why: "rules of this repository that no other tool checks",
-        needs: &[],
-        wants: &[],
-        steps: &[Step::BuiltIn { name: "xtask tidy", run: tidy::step }],
-    },
-    Suite {
-        name: "alone",
-        why: "the gateway and the library compile with their own features, without those that other packages turn on",
-        needs: &[],
-        wants: &[],
-        steps: &[
-            run(&["cargo", "check", "--locked", "--package", "steadfast-gateway"]),
-            run(&["cargo", "check", "--locked", "--package", "steadfast"]),
+    Suite::new("fmt", "code is formatted in one way", &[run("cargo fmt --all --check")]).needs(&["rustfmt"]),
+    Suite::new(
+        "clippy",
+        "no lint of the workspace is violated",
+        &[run("cargo clippy --workspace --all-targets --locked --features $FEATURES -- -D warnings")],
+    )
+    .needs(&["clippy"]),
+    Suite::new(
+        "tidy",
+        "rules of this repository that no other tool checks",
+        &[Step::BuiltIn { name: "xtask tidy", run: tidy::step }],
+    ),
+    Suite::new(
+        "alone",
+        "the gateway and the library compile with their own features, without those that other packages turn on",
+        &[
+            run("cargo check --locked --package steadfast-gateway"),
+            run("cargo check --locked --package steadfast"),
         ],
-    },
-    Suite {
-        name: "unit",
-        why: "unit, integration and documentation tests, on every store whose server is to be had",
-        needs: &[],
-        wants: &["redis-server", "postgres", "nginx"],
-        steps: &[
-            // To the end whatever fails: who mends one test wants to know of the others.
-            run_with(
-                &[THREADS],
-                &["cargo", "test", "--workspace", "--locked", "--no-fail-fast", "--features", STORES],
-            ),
-            run_with(&[THREADS, ("STEADFAST_TEST_STORE", "redis")], NODES_TOGETHER),
-            run_with(&[THREADS, ("STEADFAST_TEST_STORE", "postgres")], NODES_TOGETHER),
+    ),
+    Suite::new(
+        "unit",
+        "unit, integration and documentation tests, on every store whose server is installed",
+        &[
+            // A failed test does not stop the others: a developer who mends one needs to see all.
+            run_with(&[THREADS], "cargo test --workspace --locked --no-fail-fast --features $FEATURES"),
+            run_with(&[THREADS, ("STEADFAST_TEST_STORE", "redis")], CLUSTER_TESTS),
+            run_with(&[THREADS, ("STEADFAST_TEST_STORE", "postgres")], CLUSTER_TESTS),
         ],
-    },
-    Suite {
-        name: "doc",
-        why: "the documentation builds without a warning",
-        needs: &[],
-        wants: &[],
-        steps: &[run_with(
+    )
+    .wants(&["redis-server", "postgres", "nginx"]),
+    Suite::new(
+        "doc",
+        "the documentation builds without a warning",
+        &[run_with(
             &[("RUSTDOCFLAGS", "-D warnings")],
-            &["cargo", "doc", "--no-deps", "--workspace", "--locked", "--features", STORES],
+            "cargo doc --no-deps --workspace --locked --features $FEATURES",
         )],
-    },
-    Suite {
-        name: "counts",
-        why: "the steps of a call take no more instructions than they did",
-        needs: &["valgrind"],
-        wants: &[],
-        steps: &[run(&["cargo", "xtask", "counts"])],
-    },
-    Suite {
-        name: "interop",
-        why: "clients of other SDKs get their answers although their connections are cut",
-        needs: &["node", "npm", "python3", "python3-venv", "go", "jdk", "mvn"],
-        wants: &[],
-        steps: &[
-            run(&["cargo", "xtask", "interop", "--clients"]),
-            run(&["cargo", "xtask", "interop", "--clients", "--through-gateway"]),
+    ),
+    Suite::new(
+        "counts",
+        "the steps of a call take no more instructions than before",
+        &[run("cargo xtask counts")],
+    )
+    .needs(&["valgrind"]),
+    Suite::new(
+        "interop",
+        "clients of other SDKs get their responses although their connections are cut",
+        &[
+            run("cargo xtask interop --scripts"),
+            run("cargo xtask interop --scripts --through-gateway"),
+            run("cargo xtask interop --clients --ci"),
         ],
-    },
-    Suite {
-        name: "servers",
-        why: "servers of other SDKs keep their sessions behind the gateway, whatever dies",
-        needs: &["node", "npm", "python3", "python3-venv", "go", "jdk", "mvn"],
-        wants: &[],
-        steps: &[run(&["cargo", "xtask", "interop", "--servers"])],
-    },
-    Suite {
-        name: "chaos",
-        why: "every promise holds while gateways, their store and servers are killed, frozen and cut off",
-        needs: &["redis-server", "redis-cli", "postgres", "nginx"],
-        wants: &[],
-        // With known seeds: what others find is for those who look for it.
-        steps: &[
-            run(&["cargo", "xtask", "chaos", "--short", "--seed", "11"]),
-            run(&["cargo", "xtask", "chaos", "--short", "--seed", "12", "--store", "postgres"]),
-            // Once more where one gateway runs all calls of a session.
-            run(&["cargo", "xtask", "chaos", "--short", "--seed", "13", "--concurrency", "6"]),
-            // And where masters are lost and replicas take over.
-            run(&["cargo", "xtask", "chaos", "--short", "--seed", "14", "--store", "redis-cluster"]),
+    )
+    .needs(SDK_TOOLS),
+    Suite::new(
+        "servers",
+        "servers of other SDKs keep their sessions behind the gateway when a process is killed",
+        &[run("cargo xtask interop --servers")],
+    )
+    .needs(SDK_TOOLS),
+    Suite::new(
+        "chaos",
+        "every promise holds while gateways, their store and servers are killed, frozen and cut off",
+        // Fixed seeds, so that a run in CI can be repeated. Other seeds are for manual runs.
+        &[
+            run("cargo xtask chaos --short --seed 11"),
+            run("cargo xtask chaos --short --seed 12 --store postgres"),
+            // One gateway runs all calls of a session.
+            run("cargo xtask chaos --short --seed 13 --concurrency 6"),
+            // Masters are lost and replicas take over.
+            run("cargo xtask chaos --short --seed 14 --store redis-cluster"),
         ],
-    },
-    Suite {
-        name: "conformance",
-        why: "the official MCP conformance suite passes in every version and revision",
-        needs: &["node", "npm"],
-        wants: &[],
-        steps: &[run(&["cargo", "xtask", "conformance"])],
-    },
+    )
+    .needs(&["redis-server", "redis-cli", "postgres", "nginx"]),
+    Suite::new(
+        "conformance",
+        "the official MCP conformance suite passes in every version and revision",
+        &[run("cargo xtask conformance")],
+    )
+    .needs(&["node", "npm"]),
 ];
 
-/// What a suite may need beyond cargo. Missing on a developer's machine, it skips the suite; in CI it fails it. Where packages of
-/// Debian may be installed it is fetched first.
-pub(crate) const TOOLS: &[Tool] = &[
-    Tool {
-        name: "rustfmt",
-        probe: &["cargo", "fmt", "--version"],
-        get: "rustup component add rustfmt",
-        debian: None,
-    },
-    Tool {
-        name: "clippy",
-        probe: &["cargo", "clippy", "--version"],
-        get: "rustup component add clippy",
-        debian: None,
-    },
-    Tool {
-        name: "node",
-        probe: &["node", "--version"],
-        get: "https://nodejs.org, or your package manager",
-        debian: Some("nodejs"),
-    },
-    Tool {
-        name: "python3",
-        probe: &["python3", "--version"],
-        get: "https://python.org, or your package manager",
-        debian: Some("python3"),
-    },
-    Tool {
-        name: "npm",
-        probe: &["npm", "--version"],
-        get: "comes with node, or your package manager",
-        debian: Some("npm"),
-    },
-    Tool {
-        name: "python3-venv",
-        probe: &["python3", "-c", "import ensurepip, venv"],
-        get: "your package manager",
-        debian: Some("python3-venv"),
-    },
-    Tool {
-        name: "go",
-        probe: &["go", "version"],
-        get: "https://go.dev, or your package manager",
-        debian: Some("golang-go"),
-    },
-    Tool {
-        name: "jdk",
-        probe: &["javac", "-version"],
-        get: "Java 17 or newer: your package manager",
-        debian: Some("default-jdk-headless"),
-    },
-    Tool {
-        name: "mvn",
-        probe: &["mvn", "--version"],
-        get: "Maven: your package manager",
-        debian: Some("maven"),
-    },
-    Tool {
-        name: "redis-server",
-        probe: &["redis-server", "--version"],
-        get: "your package manager, version 7 or later",
-        debian: Some("redis-server"),
-    },
-    Tool {
-        name: "redis-cli",
-        probe: &["redis-cli", "--version"],
-        get: "comes with Redis, or your package manager",
-        debian: Some("redis-tools"),
-    },
-    Tool {
-        name: "postgres",
-        // Debian keeps it out of the way of the shell.
-        probe: &["sh", "-c", "command -v initdb || ls /usr/lib/postgresql/*/bin/initdb"],
-        get: "your package manager, version 14 or later",
-        debian: Some("postgresql"),
-    },
-    Tool { name: "nginx", probe: &["nginx", "-v"], get: "your package manager", debian: Some("nginx") },
-    Tool {
-        name: "valgrind",
-        probe: &["valgrind", "--version"],
-        get: "your package manager (not on Windows)",
-        debian: Some("valgrind"),
-    },
-];
-
-/// One row of the table: it passes when all of its steps do.
+/// One row of the table. A suite passes when all of its steps pass.
 #[derive(Debug)]
 pub(crate) struct Suite {
     pub(crate) name: &'static str,
     pub(crate) why: &'static str,
-    /// Names from [`TOOLS`].
-    pub(crate) needs: &'static [&'static str],
-    /// Names from [`TOOLS`] without which it does less. In CI its tests insist on them.
-    pub(crate) wants: &'static [&'static str],
-    /// All of them run, in this order, whichever fail. So no step may need what another one leaves
-    /// behind.
+    /// All steps run, in this order, also after a failed one. So no step may depend on another.
     pub(crate) steps: &'static [Step],
+    /// Tools without which the suite is skipped.
+    pub(crate) needs: &'static [&'static str],
+    /// Tools without which the suite tests less. In CI its tests fail without them.
+    pub(crate) wants: &'static [&'static str],
+}
+
+impl Suite {
+    pub(crate) const fn new(name: &'static str, why: &'static str, steps: &'static [Step]) -> Self {
+        Self { name, why, steps, needs: &[], wants: &[] }
+    }
+
+    pub(crate) const fn needs(self, needs: &'static [&'static str]) -> Self {
+        Self { needs, ..self }
+    }
+
+    const fn wants(self, wants: &'static [&'static str]) -> Self {
+        Self { wants, ..self }
+    }
 }
 
 #[derive(Debug)]
 pub(crate) enum Step {
     Command {
-        argv: &'static [&'static str],
+        /// The words of the command, with spaces between them.
+        line: &'static str,
         env: &'static [(&'static str, &'static str)],
     },
-    /// Gives the text to show, as `Err` if the step failed.
-    BuiltIn {
-        name: &'static str,
-        run: fn(&Path) -> Result<String, String>,
-    },
-}
-
-#[derive(Debug)]
-pub(crate) struct Tool {
-    pub(crate) name: &'static str,
-    /// A command that succeeds where the tool is usable.
-    pub(crate) probe: &'static [&'static str],
-    pub(crate) get: &'static str,
-    /// The package that has it.
-    pub(crate) debian: Option<&'static str>,
+    /// Returns the text to show, as `Err` if the step failed.
+    BuiltIn { name: &'static str, run: fn(&Path) -> Result<String, String> },
 }
 
 #[derive(Debug)]
@@ -283,7 +152,7 @@ pub(crate) enum Selection {
     Run(Vec<&'static Suite>),
 }
 
-/// Reads the options of `xtask test`. Suites run in the order of the table, however they were named.
+/// Reads the options of `xtask test`. Suites run in the order of the table.
 pub(crate) fn select(options: &[&str]) -> Result<Selection, Failure> {
     let mut only = Vec::new();
     let mut rest = options;
@@ -324,24 +193,29 @@ pub(crate) fn list(out: &mut dyn Write) -> Result<(), Failure> {
 }
 
 impl Step {
-    /// The step as a person would type it.
+    /// Returns the step as a person would type it.
     pub(crate) fn title(&self) -> String {
         match self {
-            Self::Command { argv, env } => {
+            Self::Command { line, env } => {
                 let env = env.iter().map(|(key, value)| format!("{key}='{value}' "));
-                env.collect::<String>() + &argv.join(" ")
+                env.collect::<String>() + &words(line).join(" ")
             }
             Self::BuiltIn { name, .. } => format!("cargo {name}"),
         }
     }
 }
 
-const fn run(argv: &'static [&'static str]) -> Step {
-    run_with(&[], argv)
+/// Returns the words of a command line.
+pub(crate) fn words(line: &'static str) -> Vec<&'static str> {
+    line.split_whitespace().map(|word| if word == FEATURES_WORD { FEATURES } else { word }).collect()
 }
 
-const fn run_with(env: &'static [(&'static str, &'static str)], argv: &'static [&'static str]) -> Step {
-    Step::Command { argv, env }
+const fn run(line: &'static str) -> Step {
+    run_with(&[], line)
+}
+
+const fn run_with(env: &'static [(&'static str, &'static str)], line: &'static str) -> Step {
+    Step::Command { line, env }
 }
 
 fn known(name: &str) -> Result<&'static str, Failure> {
@@ -358,6 +232,7 @@ fn names() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use steadfast_test_setup::TOOLS;
 
     #[test]
     fn options_choose_suites() {

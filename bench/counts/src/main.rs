@@ -1,9 +1,10 @@
-//! What is counted by `cargo xtask counts`: the instructions of the steps that every call takes.
+//! The steps of every call, whose instructions `cargo xtask counts` counts.
 //!
-//! Valgrind runs this program once for each name and counts only within functions called `counted_…`; whatever
-//! prepares them is not counted. Instructions do not depend on what else the machine does, so a change of a few per
-//! cent is seen where seconds would show nothing. gungraun would do the same, but its runner has more than a
-//! hundred dependencies and takes minutes to build; this needs valgrind and nothing else.
+//! Valgrind runs this program once for each step and counts only inside functions called
+//! `counted_…`, so the preparation is not counted. The load of the machine does not change the
+//! number of instructions, so a change of a few per cent is visible, which seconds would not show.
+//! The crate gungraun counts as well, but its runner has more than a hundred dependencies and takes
+//! minutes to build. This program only needs valgrind.
 
 #![forbid(unsafe_code)]
 
@@ -20,11 +21,12 @@ use steadfast_store::{MemoryStore, Opened, Reply, Store};
 use steadfast_wire::sse::encode;
 use steadfast_wire::{Body, EventId, RequestId, Revision};
 
-/// The allocator of the gateway and of the benchmarks. It is built with this program, so it does not depend on the C library.
+/// The allocator of the gateway and of the benchmarks. It is built with this program, so the counts
+/// do not depend on the C library.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How often each step is done within what is counted.
+/// How often each step runs inside the counted function.
 const TIMES: u64 = 1000;
 const COUNTS: &[(&str, fn())] =
     &[("parse", parse), ("begin", begin), ("append", append), ("finish", finish), ("encode", encode)];
@@ -80,7 +82,8 @@ fn encode() {
     counted_encode(&mut Vec::with_capacity(1024), ANSWER);
 }
 
-// What is counted. No closures in here: valgrind knows functions by their names, and theirs would match, too.
+// The counted functions. They contain no closures: valgrind finds functions by name, and the names
+// of closures would match as well.
 
 #[inline(never)]
 fn counted_parse(bodies: &[Vec<u8>]) {
@@ -129,12 +132,12 @@ fn apply(store: &MemoryStore, command: Command) -> Outcome {
     ready(store.apply(SESSION, command, NOW))
 }
 
-/// The memory store answers at once.
+/// Returns the result of the memory store, which never waits.
 fn ready<T: Unpin>(mut reply: Reply<T>) -> T {
     match Future::poll(std::pin::Pin::new(&mut reply), &mut Context::from_waker(Waker::noop())) {
         Poll::Ready(Ok(outcome)) => outcome,
         Poll::Ready(Err(error)) => panic!("the memory store failed: {error}"),
-        Poll::Pending => panic!("the memory store made somebody wait"),
+        Poll::Pending => panic!("the memory store returned a pending future"),
     }
 }
 
@@ -143,12 +146,12 @@ fn begins() -> Vec<Command> {
 }
 
 fn begin_one(number: u64) -> Command {
-    Begin::here(NodeId(1), number, vec![RequestId::Number(number.cast_signed())]).into_command()
+    Begin::local(NodeId(1), number, vec![RequestId::Number(number.cast_signed())]).into_command()
 }
 
 fn append_one(_: u64) -> Command {
     let payload = Bytes::from_static(ANSWER);
-    Append { target: Target::Call(CallNo(0)), class: Class::Chatter, payload, fence: None }.into_command()
+    Append { target: Target::Call(CallNo(0)), class: Class::Droppable, payload, fence: None }.into_command()
 }
 
 fn finish_one(number: u64) -> Command {

@@ -1,4 +1,4 @@
-//! What stands before a server, side by side: the same fast upstream behind each.
+//! The benchmark `gateway`: steadfast and other proxies in front of one fast upstream server.
 
 use std::io::Write as _;
 
@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::measure::{Group, Rounds, measure};
-use super::peer::Peer;
+use super::peer::{Earlier, Peer};
 use super::report;
 use crate::Error;
 use crate::serve::{nginx, proxy};
@@ -15,10 +15,12 @@ use crate::serve::{nginx, proxy};
 pub(crate) struct Gateway {
     #[command(flatten)]
     rounds: Rounds,
+    #[command(flatten)]
+    earlier: Earlier,
     /// Worker threads of each gateway, and workers of nginx.
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// Measure only those whose names contain this. There are no ratios without nginx.
+    /// Measure only peers whose names contain this. There are no ratios without nginx.
     #[arg(long, default_value = "")]
     only: String,
 }
@@ -29,7 +31,7 @@ const DIRECT: &str = "direct";
 const STEADFAST: &str = "steadfast memory";
 const SQLITE: &str = "steadfast sqlite";
 
-/// What steadfast is held to: its requests/s over those of another.
+/// The targets: the requests/s of steadfast over those of another peer.
 const TARGETS: [(&str, &str, f64); 5] = [
     (STEADFAST, BASELINE, 0.7),
     (STEADFAST, "mcp-proxy (Rust)", 2.0),
@@ -37,12 +39,12 @@ const TARGETS: [(&str, &str, f64); 5] = [
     (STEADFAST, "FastMCP", 10.0),
     (SQLITE, STEADFAST, 0.6),
 ];
-/// By how much a call on one connection may be slower than without a gateway, in microseconds.
+/// By how many microseconds a call on one connection may be slower than without gateway.
 const ADDED_P50: f64 = 150.0;
 
 pub(super) fn run(options: &Gateway) -> Result<(), Error> {
     let peers: Vec<Peer> =
-        peers(options.threads).into_iter().filter(|peer| peer.name.contains(&options.only)).collect();
+        peers(options).into_iter().filter(|peer| peer.name.contains(&options.only)).collect();
     let groups = measure(&peers, &[32], &options.rounds)?;
     let alone = Rounds { connections: 1, ..options.rounds.clone() };
     let near: Vec<Peer> = peers.iter().filter(|peer| near(peer)).cloned().collect();
@@ -71,13 +73,13 @@ pub(super) fn run(options: &Gateway) -> Result<(), Error> {
     if errors > 0 { Err(format!("{errors} calls through steadfast failed").into()) } else { Ok(()) }
 }
 
-/// Those whose latency alone is of interest.
+/// The peers of which only the latency is measured.
 fn near(peer: &Peer) -> bool {
     [DIRECT, BASELINE, STEADFAST, SQLITE].contains(&peer.name)
 }
 
-fn peers(threads: usize) -> Vec<Peer> {
-    let threads = threads.to_string();
+fn peers(options: &Gateway) -> Vec<Peer> {
+    let threads = options.threads.to_string();
     let before = |name, args: &[&str]| {
         let args: Vec<&str> = ["proxy"].iter().chain(args).copied().chain(["--threads", &threads]).collect();
         Peer { upstream: Some(vec!["fast".to_owned()]), ..Peer::new(name, &args) }
@@ -87,6 +89,7 @@ fn peers(threads: usize) -> Vec<Peer> {
         before(STEADFAST, &["steadfast", "--store", "memory:"]),
         before(SQLITE, &["steadfast", "--store", "sqlite:sessions.db"]),
     ];
+    peers.extend(options.earlier.peers(&peers[1..], &["earlier memory", "earlier sqlite"]));
     if nginx::is_installed() {
         peers.push(before(BASELINE, &["nginx"]));
     }
@@ -106,7 +109,7 @@ fn peers(threads: usize) -> Vec<Peer> {
     peers
 }
 
-/// What was promised, and what came of it.
+/// Returns a line for each target and whether it was met.
 fn verdicts(groups: &[Group], latencies: &[Group]) -> Vec<String> {
     let find = |groups: &[Group], name: &str| {
         groups.iter().flat_map(|group| &group.peers).find(|peer| peer.name == name).map(|peer| peer.median)

@@ -1,4 +1,4 @@
-//! What an idle session costs: resident memory of a server before and after it was given many of them.
+//! The benchmark `idle`: the resident memory of an idle session.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -12,16 +12,15 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::peer::{Peer, Running};
-use crate::Error;
-use crate::load;
 use crate::load::target::{Connection, Target};
+use crate::{Error, load};
 
 #[derive(Debug, Args)]
 pub(crate) struct Idle {
     /// Sessions of each steadfast server.
     #[arg(long, default_value_t = 100_000)]
     sessions: usize,
-    /// Sessions of rmcp, which costs so much more for each that fewer are enough to see it.
+    /// Sessions of rmcp. Each needs much more memory, so fewer are enough.
     #[arg(long, default_value_t = 3_000)]
     rmcp_sessions: usize,
     /// Connections over which sessions are opened. They stay open.
@@ -33,8 +32,8 @@ pub(crate) struct Idle {
     /// Worker threads of each server.
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// Seconds after the last request before a server counts as idle. steadfast lets go of what it keeps at
-    /// hand for a session after 30 s.
+    /// Seconds after the last request until a server counts as idle. steadfast drops its cache of a
+    /// session after 30 s.
     #[arg(long, default_value_t = 35)]
     settle: u64,
     /// The longest wait, in seconds, for memory to stop falling.
@@ -44,12 +43,12 @@ pub(crate) struct Idle {
 
 /// The peer that ratios refer to.
 const BASELINE: &str = "rmcp";
-/// How long memory must not have fallen.
+/// How long the memory must not have fallen.
 const STEADY: Duration = Duration::from_secs(5);
-/// How often there is a word about it.
+/// The interval between two lines of progress.
 const TICK: Duration = Duration::from_secs(2);
 
-/// A peer, how many sessions it gets, and what each may cost.
+/// A peer, the number of its sessions, and the target for each in bytes.
 struct Trial {
     peer: Peer,
     sessions: usize,
@@ -66,7 +65,7 @@ struct Outcome {
 
 pub(super) fn run(options: &Idle) -> Result<(), Error> {
     if options.sessions == 0 || options.rmcp_sessions == 0 || options.connections == 0 {
-        return Err("at least one session and one connection, please".into());
+        return Err("at least one session and one connection are required".into());
     }
     let mut outcomes = Vec::new();
     for trial in trials(options).into_iter().filter(|trial| trial.peer.name.contains(&options.only)) {
@@ -99,25 +98,26 @@ fn trials(options: &Idle) -> Vec<Trial> {
     ]
 }
 
-/// Opens the sessions and waits until nothing moves. Resident bytes before and after.
+/// Opens the sessions and waits until the memory is stable. Returns the resident bytes before and
+/// after.
 async fn fill(name: &str, running: &Running, sessions: usize, options: &Idle) -> Result<(u64, u64), Error> {
     let target = Target::parse(running.url())?;
     let mut connections = Vec::new();
     for _ in 0..options.connections {
         let mut connection = Connection::open(&target).await?;
-        // One uncounted session each, so that what the server makes once is there before the first look.
+        // One session that is not counted, so that the server has made its one-time allocations.
         target.open_session_over(&mut connection).await?;
         connections.push(connection);
     }
     let before = running.resident()?;
     let connections = open(name, running, &target, connections, sessions).await?;
     let after = settle(name, running, options).await?;
-    // Open until now: a connection is no part of a session.
+    // Open until now, because a connection is no part of a session.
     drop(connections);
     Ok((before, after))
 }
 
-/// Opens so many sessions over these connections, and gives the connections back.
+/// Opens this many sessions over these connections, and returns the connections.
 async fn open(
     name: &str,
     running: &Running,
@@ -157,7 +157,7 @@ async fn settle(name: &str, running: &Running, options: &Idle) -> Result<u64, Er
     loop {
         sleep(TICK).await;
         let (now, resident) = (Instant::now(), running.resident()?);
-        // Less by a page or two is no news.
+        // A page or two less counts as stable.
         if resident + (64 << 10) < least {
             (least, least_at) = (resident, now);
         }
@@ -216,7 +216,7 @@ impl Outcome {
     }
 }
 
-/// What a session costs here over what it costs the baseline.
+/// Returns the cost of a session over its cost at the baseline.
 fn ratio(outcomes: &[Outcome], outcome: &Outcome) -> Option<f64> {
     let baseline = outcomes.iter().find(|other| other.name == BASELINE)?.bytes_per_session();
     (baseline > 0.0).then(|| outcome.bytes_per_session() / baseline)

@@ -1,11 +1,11 @@
-//! Libraries side by side: the same handler behind each peer's own session layer.
+//! The benchmark `library`: one handler behind the session layer of each library.
 
 use std::io::Write as _;
 
 use clap::Args;
 
 use super::measure::{Rounds, measure};
-use super::peer::Peer;
+use super::peer::{Earlier, Peer};
 use super::report;
 use crate::{Error, serve};
 
@@ -13,6 +13,8 @@ use crate::{Error, serve};
 pub(crate) struct Library {
     #[command(flatten)]
     rounds: Rounds,
+    #[command(flatten)]
+    earlier: Earlier,
     /// Worker threads of each server.
     #[arg(long, default_value_t = 2)]
     threads: usize,
@@ -20,11 +22,12 @@ pub(crate) struct Library {
 
 /// The peer that ratios refer to.
 const BASELINE: &str = "rmcp";
-/// One session shared by all connections, one per connection, and none: stateless requests of 2026-07-28.
+/// One session shared by all connections, one per connection, and none: stateless requests of
+/// 2026-07-28.
 const SESSIONS: [usize; 3] = [1, 32, 0];
 
 pub(super) fn run(options: &Library) -> Result<(), Error> {
-    let groups = measure(&peers(options.threads), &SESSIONS, &options.rounds)?;
+    let groups = measure(&peers(options), &SESSIONS, &options.rounds)?;
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(report::table(&groups, BASELINE).as_bytes())?;
     writeln!(stdout, "{}", report::json("library", &options.rounds, &groups, BASELINE)?)?;
@@ -36,16 +39,17 @@ pub(super) fn run(options: &Library) -> Result<(), Error> {
     }
 }
 
-fn peers(threads: usize) -> Vec<Peer> {
-    let threads = threads.to_string();
+fn peers(options: &Library) -> Vec<Peer> {
+    let threads = options.threads.to_string();
     let steadfast = |name, store| Peer::new(name, &["steadfast", "--store", store, "--threads", &threads]);
     let mut peers = vec![
         Peer::new(BASELINE, &["rmcp", "--threads", &threads]),
         steadfast("steadfast memory", "memory:"),
         steadfast("steadfast sqlite", "sqlite:sessions.db"),
-        // What a handler gets that declares that it sends nothing but answers, as this one does.
+        // The handler declares that it sends nothing but responses, which is true.
         Peer::new("steadfast silent", &["steadfast", "--silent", "--threads", &threads]),
     ];
+    peers.extend(options.earlier.peers(&peers[1..], &["earlier memory", "earlier sqlite", "earlier silent"]));
     if serve::nginx::is_installed() {
         peers.push(Peer { constant: true, ..Peer::new("nginx", &["nginx"]) });
     }

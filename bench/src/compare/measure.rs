@@ -1,4 +1,4 @@
-//! Rounds of load over a list of peers, one after the other: a slow minute of the machine hits all alike.
+//! Measures a list of peers in rounds, so that a slow minute of the machine affects all of them.
 
 use clap::Args;
 use serde::Serialize;
@@ -15,7 +15,7 @@ pub(crate) struct Rounds {
     /// Counted seconds per measurement.
     #[arg(long, default_value_t = 3.0)]
     pub(super) seconds: f64,
-    /// Uncounted seconds before them.
+    /// Seconds of load before that, not counted.
     #[arg(long, default_value_t = 0.5)]
     pub(super) warmup: f64,
     /// Connections, each with one call in flight.
@@ -41,7 +41,7 @@ pub(super) struct Sample {
     pub(super) requests_per_second: f64,
     pub(super) p50_us: f64,
     pub(super) p99_us: f64,
-    /// Processor time the server spent per request. It is steadier than requests/s on a busy machine.
+    /// Processor time of the server per request. It varies less than requests/s on a busy machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) server_cpu_us: Option<f64>,
     pub(super) errors: u64,
@@ -51,7 +51,7 @@ pub(super) fn measure(peers: &[Peer], sessions: &[usize], rounds: &Rounds) -> Re
     let mut samples = vec![vec![Vec::new(); peers.len()]; sessions.len()];
     for round in 0..rounds.rounds {
         for (group, &sessions) in samples.iter_mut().zip(sessions) {
-            // Every other round runs backwards, so that no peer always follows the same one.
+            // Every other round is in reverse order, so that no peer always follows the same peer.
             let order = 0..peers.len();
             let order: Vec<_> = if round % 2 == 0 { order.collect() } else { order.rev().collect() };
             for index in order {
@@ -73,10 +73,10 @@ pub(super) fn measure(peers: &[Peer], sessions: &[usize], rounds: &Rounds) -> Re
         Some(Group { sessions, peers: peers.iter().zip(samples).map(measured).collect::<Option<_>>()? })
     };
     let groups: Option<_> = sessions.iter().zip(&samples).map(group).collect();
-    groups.ok_or_else(|| "at least one round, please".into())
+    groups.ok_or_else(|| "at least one round is required".into())
 }
 
-/// One measurement of a server started for it.
+/// Starts a server and measures it once.
 fn sample(peer: &Peer, sessions: usize, rounds: &Rounds) -> Result<Sample, Error> {
     let running = peer.start()?;
     let before = running.processor_time();
@@ -104,7 +104,7 @@ fn sample(peer: &Peer, sessions: usize, rounds: &Rounds) -> Result<Sample, Error
     })
 }
 
-/// The median of each number on its own; errors are added up, because none may be lost. None without samples.
+/// Returns the median of each number and the sum of all errors, or `None` without samples.
 fn median_of(samples: &[Sample]) -> Option<Sample> {
     let of = |number: fn(&Sample) -> f64| median(samples.iter().map(number));
     Some(Sample {
@@ -116,7 +116,7 @@ fn median_of(samples: &[Sample]) -> Option<Sample> {
     })
 }
 
-/// The middle one, or the mean of the two in the middle. None without values.
+/// Returns the middle value, or the mean of the two middle values, or `None` without values.
 pub(super) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<_> = values.collect();
     values.sort_by(f64::total_cmp);

@@ -1,46 +1,71 @@
-//! A server under measurement: this executable again, as a child process.
+//! A server under measurement: this executable as a child process.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
+use clap::Args;
 use tempfile::TempDir;
 
 use crate::Error;
 
-/// What to start: `steadfast-bench serve ARGS…`.
+/// A server and its command: `steadfast-bench serve ARGS…`.
 #[derive(Debug, Clone)]
 pub(super) struct Peer {
     pub(super) name: &'static str,
     pub(super) args: Vec<String>,
-    /// It answers a constant: no sessions, no ids.
+    /// The response is constant: no sessions, no ids.
     pub(super) constant: bool,
-    /// The tool as it is called there.
+    /// The name of the tool at this server.
     pub(super) tool: &'static str,
-    /// How many times as long as others it is measured: it answers so seldom.
+    /// By how much it is measured longer than others, because it is slow.
     pub(super) patience: f64,
-    /// What it stands before, if it does: started first, and named to it.
+    /// The upstream server, if this is a proxy. It is started first.
     pub(super) upstream: Option<Vec<String>>,
+    /// The `steadfast-bench` of another commit. `None` means this executable.
+    pub(super) executable: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Earlier {
+    /// Also measure another commit: its `steadfast-bench`, with its `steadfast` in the same folder.
+    #[arg(long = "earlier", value_name = "FILE")]
+    executable: Option<PathBuf>,
+}
+
+impl Earlier {
+    /// Returns the peers as the other commit has them, under other names.
+    pub(super) fn peers(&self, peers: &[Peer], names: &[&'static str]) -> Vec<Peer> {
+        let Some(executable) = &self.executable else { return Vec::new() };
+        let earlier =
+            |(peer, &name): (&Peer, _)| Peer { name, executable: Some(executable.clone()), ..peer.clone() };
+        peers.iter().zip(names).map(earlier).collect()
+    }
 }
 
 impl Peer {
     pub(super) fn new(name: &'static str, args: &[&str]) -> Self {
         let args = args.iter().map(ToString::to_string).collect();
-        Self { name, args, constant: false, tool: "tiny", patience: 1.0, upstream: None }
+        Self { name, args, constant: false, tool: "tiny", patience: 1.0, upstream: None, executable: None }
     }
 
-    /// Starts it in a directory of its own and waits for its address.
+    /// Starts the server in a new directory and waits for its address.
     pub(super) fn start(&self) -> Result<Running, Error> {
         let directory = tempfile::tempdir()?;
         let upstream = match &self.upstream {
             Some(args) => {
-                let upstream = Self { args: args.clone(), upstream: None, ..self.clone() };
+                let upstream = Self { args: args.clone(), upstream: None, executable: None, ..self.clone() };
                 Some(Box::new(upstream.start()?))
             }
             None => None,
         };
-        let mut child = Command::new(std::env::current_exe()?)
+        let executable = match &self.executable {
+            Some(executable) => executable.clone(),
+            None => std::env::current_exe()?,
+        };
+        let mut child = Command::new(executable)
             .arg("serve")
             .args(&self.args)
             .args(upstream.iter().flat_map(|upstream| ["--upstream", upstream.url()]))
@@ -62,15 +87,15 @@ impl Peer {
     }
 }
 
-/// A started server; dropping it ends it.
+/// A started server. Dropping this value ends it.
 #[derive(Debug)]
 pub(super) struct Running {
     child: Child,
     url: String,
-    /// What it stands before; ends after it.
+    /// The upstream server. It ends after the proxy.
     _upstream: Option<Box<Self>>,
     _directory: TempDir,
-    /// Kept open, so that a server that prints more is not killed by a closed pipe.
+    /// Kept open, so that a closed pipe does not kill a server that prints more.
     _stdout: Option<BufReader<ChildStdout>>,
 }
 
@@ -79,7 +104,7 @@ impl Running {
         &self.url
     }
 
-    /// A server that becomes another program announces its address before it listens there.
+    /// A process that replaces itself by another program prints its address before that listens.
     fn wait_until_it_accepts(&self) -> Result<(), Error> {
         let authority = self.url.trim_start_matches("http://").split('/').next().unwrap_or_default();
         let mut patience = 3000;
@@ -93,7 +118,7 @@ impl Running {
         Ok(())
     }
 
-    /// Resident memory, in bytes.
+    /// Returns the resident memory in bytes.
     pub(super) fn resident(&self) -> Result<u64, Error> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS in /proc")?;
@@ -101,13 +126,13 @@ impl Running {
         Ok(kib * 1024)
     }
 
-    /// Processor time of all its threads and of its workers so far, where the system tells.
+    /// Returns the processor time of all threads and workers so far, if the system reports it.
     pub(super) fn processor_time(&self) -> Option<Duration> {
         processor_time(self.child.id())
     }
 }
 
-fn processor_time(process: u32) -> Option<Duration> {
+pub(super) fn processor_time(process: u32) -> Option<Duration> {
     let threads = std::fs::read_dir(format!("/proc/{process}/task")).ok()?;
     let mut total = Duration::ZERO;
     for thread in threads {
@@ -122,7 +147,7 @@ fn processor_time(process: u32) -> Option<Duration> {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // A program with workers must have the time to end them.
+        // A program with workers needs time to end them.
         let _ = Command::new("kill").arg(self.child.id().to_string()).status();
         for _ in 0..50 {
             if let Ok(Some(_)) = self.child.try_wait() {
@@ -130,7 +155,7 @@ impl Drop for Running {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        // Both fail only if it has ended already.
+        // Both fail only if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

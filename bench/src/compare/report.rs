@@ -1,4 +1,4 @@
-//! A comparison as a table for people and as one line of JSON for machines.
+//! Prints a comparison as a table and as one line of JSON.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::measure::{Group, Measured, Rounds};
 
-/// Plain aligned text, one line per peer and number of sessions.
+/// Returns a table with one line per peer and number of sessions.
 pub(super) fn table(groups: &[Group], baseline: &str) -> String {
     let mut text = format!(
         "{:>8}  {:<18} {:>11} {:>9} {:>9} {:>13} {:>7} {:>10}\n",
@@ -49,7 +49,7 @@ pub(super) fn json(
     )
 }
 
-/// Requests/s of a peer over those of the baseline in the same group.
+/// Returns the requests/s of a peer over those of the baseline in the same group.
 fn ratio(group: &Group, name: &str, baseline: &str) -> Option<f64> {
     let of = |wanted| {
         group.peers.iter().find(|peer| peer.name == wanted).map(|peer| peer.median.requests_per_second)

@@ -1,4 +1,5 @@
-//! What an attached stream costs in front of a server: resident memory of the gateway, and what the system holds for sockets.
+//! The benchmark `streams`: the memory of the gateway and of its sockets for an attached idle
+//! stream.
 
 use std::io::Write as _;
 
@@ -8,14 +9,13 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::peer::Peer;
-use crate::Error;
-use crate::load;
 use crate::load::target::{Connection, Target};
+use crate::{Error, load};
 
 #[derive(Debug, Args)]
 pub(crate) struct Streams {
-    /// Sessions, each with one client that listens and nothing to hear. A gateway has two sockets for each: 9,000 fit under the limit
-    /// of 20,000 descriptors that many systems have.
+    /// Sessions, each with one client that reads an idle stream. A gateway has two sockets for
+    /// each: 9,000 fit under the limit of 20,000 descriptors that many systems have.
     #[arg(long, default_value_t = 9_000)]
     streams: usize,
     /// Worker threads of the gateway.
@@ -23,9 +23,9 @@ pub(crate) struct Streams {
     threads: usize,
 }
 
-/// What each may cost, all sockets included.
+/// The target for one stream in bytes, with all sockets.
 const TARGET: u64 = 16 << 10;
-/// How often there is a word about it.
+/// How many streams there are between two lines of progress.
 const TICK: usize = 1000;
 
 pub(super) fn run(options: &Streams) -> Result<(), Error> {
@@ -35,7 +35,7 @@ pub(super) fn run(options: &Streams) -> Result<(), Error> {
     let running = peer.start()?;
     load::runtime(1)?.block_on(async {
         let target = Target::parse(running.url())?;
-        // Uncounted, so that what is made once is there.
+        // Not counted, so that the server has made its one-time allocations.
         let mut held = vec![listen(&target).await?];
         let (before, pages) = (running.resident()?, socket_pages()?);
         for count in 1..=options.streams {
@@ -46,7 +46,7 @@ pub(super) fn run(options: &Streams) -> Result<(), Error> {
         }
         let (after, pages_after) = (running.resident()?, socket_pages()?);
         let each = after.saturating_sub(before) / options.streams as u64;
-        // Of all sockets on this machine: those of the clients and of the server, too.
+        // All sockets of this machine, also those of the clients and of the server.
         let sockets = pages_after.saturating_sub(pages) * 4096 / options.streams as u64;
         let met = if each + sockets <= TARGET { "met" } else { "missed" };
         let mut stdout = std::io::stdout().lock();
@@ -61,7 +61,7 @@ pub(super) fn run(options: &Streams) -> Result<(), Error> {
     })
 }
 
-/// A session with a client that listens.
+/// Opens a session and its standalone stream.
 async fn listen(target: &Target) -> Result<TcpStream, Error> {
     let session = target.open_session_over(&mut Connection::open(target).await?).await?;
     let mut stream = target.connect().await?;
@@ -74,7 +74,7 @@ async fn listen(target: &Target) -> Result<TcpStream, Error> {
     Ok(stream)
 }
 
-/// Pages that the system holds for TCP.
+/// Returns the number of pages that the system uses for TCP.
 fn socket_pages() -> Result<u64, Error> {
     let text = std::fs::read_to_string("/proc/net/sockstat")?;
     let line = text.lines().find_map(|line| line.strip_prefix("TCP:")).ok_or("no TCP in sockstat")?;

@@ -1,26 +1,27 @@
-//! The `tools/call` that is sent over and over, and the check that its answer is the answer to it.
+//! The `tools/call` that the load generator repeats, and the check of its response.
 
 use memchr::memmem;
 
 use super::response::Response;
 use super::target::Target;
 
-/// Every id has as many digits, so that a request is its predecessor with the digits replaced.
+/// The digits of an id. All ids have this length, so a request differs from the last one in these
+/// digits only.
 const DIGITS: usize = 12;
 const FIRST_ID: u64 = 100_000_000_000;
-/// Ids of one connection; far more than it will ever send.
+/// The number of ids of one connection, far more than it sends.
 const IDS_PER_CONNECTION: u64 = 100_000_000;
 const RESULT: &[u8] = b"\"result\":";
 
 pub(super) const MOST_CONNECTIONS: usize = ((FIRST_ID * 9) / IDS_PER_CONNECTION) as usize;
 
-/// How a call is made.
+/// The kind of a call.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Way<'a> {
     InSession(&'a str),
-    /// With all that 2026-07-28 asks for.
+    /// With everything that 2026-07-28 requires.
     Stateless,
-    /// The answer is always the same.
+    /// The response is constant.
     Constant,
 }
 
@@ -29,15 +30,15 @@ pub(super) struct Call {
     request: Vec<u8>,
     id_at: usize,
     next_id: u64,
-    /// Whether the answer must carry the id of the call; a constant cannot.
+    /// Whether the response must have the id of the call. A constant response has not.
     checks_id: bool,
-    /// Where id and result were in the last answer: they are nearly always there again.
+    /// The positions of id and result in the last response. They are nearly always the same.
     answer_id_at: usize,
     answer_result_at: usize,
 }
 
 impl Call {
-    /// A call with ids that no other connection uses.
+    /// Returns a call with ids that no other connection uses.
     pub(super) fn new(target: &Target, way: Way<'_>, tool: &str, connection: usize) -> Self {
         let next_id = FIRST_ID + connection as u64 * IDS_PER_CONNECTION;
         let head = r#"{"jsonrpc":"2.0","id":"#;
@@ -60,7 +61,7 @@ impl Call {
         Self { request, id_at, next_id, checks_id, answer_id_at: 0, answer_result_at: 0 }
     }
 
-    /// The bytes of the next call.
+    /// Returns the bytes of the next call.
     pub(super) fn next(&mut self) -> &[u8] {
         let mut rest = self.next_id;
         for digit in self.request[self.id_at..self.id_at + DIGITS].iter_mut().rev() {
@@ -71,7 +72,7 @@ impl Call {
         &self.request
     }
 
-    /// Whether `response` carries the result of the call made last.
+    /// Returns true if `response` contains the result of the last call.
     pub(super) fn is_answered_by(&mut self, response: &Response) -> bool {
         let body = response.body();
         response.status() == 200 && self.has_result(body) && (!self.checks_id || self.has_id(body))

@@ -1,10 +1,10 @@
-//! Latencies in buckets that grow with the value: a fixed size, and an error below 2 %.
+//! A histogram of latencies with a fixed size and an error below 2 %.
 
 use std::time::Duration;
 
 /// Buckets per doubling, as a power of two.
 const PRECISION: u32 = 6;
-/// Values up to 2^40 ns, about 18 minutes; longer ones count as that.
+/// Values up to 2^40 ns, about 18 minutes; longer values count as the highest.
 const BUCKETS: usize = (40 - PRECISION as usize + 1) << PRECISION;
 
 #[derive(Debug, Clone)]
@@ -34,7 +34,7 @@ impl Histogram {
         self.total
     }
 
-    /// The latency, in microseconds, that the given share of all did not exceed.
+    /// Returns the latency in microseconds that this share of all values does not exceed.
     pub(super) fn quantile_us(&self, share: f64) -> f64 {
         let rank = (self.total as f64 * share).ceil() as u64;
         let mut seen = 0;

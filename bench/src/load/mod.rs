@@ -1,5 +1,5 @@
-//! The load generator: closed loop, raw sockets, as little work per call as possible, because it shares its
-//! cores with the server it measures.
+//! The load generator: a closed loop on raw sockets. It does as little work per call as possible,
+//! because it shares its cores with the server.
 
 mod call;
 mod histogram;
@@ -38,7 +38,7 @@ pub(crate) struct Plan {
     /// Connections, each with one call in flight.
     #[arg(long, default_value_t = 32)]
     pub(crate) connections: usize,
-    /// Sessions that the connections share in turn; with 0, requests are stateless ones of 2026-07-28.
+    /// Sessions that the connections share. With 0, requests are stateless (2026-07-28).
     #[arg(long, default_value_t = 32)]
     pub(crate) sessions: usize,
     /// How long to count, after the warmup.
@@ -50,10 +50,10 @@ pub(crate) struct Plan {
     /// Seconds of load before counting starts.
     #[arg(long, default_value_t = 0.5)]
     pub(crate) warmup: f64,
-    /// Threads of the generator; one is cheapest and enough for two cores.
+    /// Threads of the generator. One is cheapest and enough for two cores.
     #[arg(long, default_value_t = 1)]
     pub(crate) threads: usize,
-    /// The server answers a constant: open no session and do not look for the id.
+    /// The response of the server is constant: open no session and do not check the id.
     #[arg(long)]
     pub(crate) constant: bool,
     /// The tool that is called.
@@ -65,7 +65,7 @@ pub(crate) struct Plan {
 pub(crate) struct Report {
     pub(crate) connections: usize,
     pub(crate) sessions: usize,
-    /// Good answers within the counted time.
+    /// Correct responses within the counted time.
     pub(crate) requests: u64,
     pub(crate) errors: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,7 +74,7 @@ pub(crate) struct Report {
     pub(crate) requests_per_second: f64,
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
-    /// Everything that was sent, also while warming up.
+    /// All requests, also those of the warmup.
     pub(crate) sent: u64,
 }
 
@@ -96,16 +96,16 @@ pub(crate) fn run_command(command: &Command) -> Result<(), Error> {
     Ok(())
 }
 
-/// Runs the plan to its end on a runtime of its own.
+/// Runs the whole plan on a new runtime.
 pub(crate) fn run(plan: &Plan) -> Result<Report, Error> {
     if plan.connections == 0 || plan.connections > MOST_CONNECTIONS {
-        return Err(format!("1 to {MOST_CONNECTIONS} connections, please").into());
+        return Err(format!("1 to {MOST_CONNECTIONS} connections are allowed").into());
     }
     runtime(plan.threads)?.block_on(generate(plan))
 }
 
 pub(crate) fn runtime(threads: usize) -> std::io::Result<Runtime> {
-    // A current-thread runtime wakes its tasks without atomics that matter and without futexes.
+    // A current-thread runtime wakes its tasks without futexes and almost without atomics.
     let mut builder = if threads > 1 { Builder::new_multi_thread() } else { Builder::new_current_thread() };
     builder.worker_threads(threads.max(1)).enable_all().build()
 }
@@ -157,7 +157,7 @@ async fn generate(plan: &Plan) -> Result<Report, Error> {
     })
 }
 
-/// The part of `total` that falls to one of `parts`.
+/// Returns the share of `total` for one of `parts`.
 fn share(total: u64, parts: u64, index: u64) -> u64 {
     total / parts + u64::from(index < total % parts)
 }

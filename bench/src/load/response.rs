@@ -1,10 +1,11 @@
-//! A minimal reader of HTTP/1.1 responses: one response at a time, sized or chunked, buffers reused.
+//! A minimal reader of HTTP/1.1 responses: one response at a time, sized or chunked, buffers
+//! reused.
 
 use std::io::{Error, ErrorKind};
 
 use memchr::{memchr, memmem};
 
-/// Room for a whole small response, so that one read usually suffices.
+/// Enough for a whole small response, so that one read usually suffices.
 const ROOM: usize = 8 * 1024;
 
 #[derive(Debug)]
@@ -30,14 +31,14 @@ impl Response {
         Self { buffer: vec![0; ROOM], end: 0, state: State::Head, status: 0, head: 0, body: Vec::new() }
     }
 
-    /// Forgets the response read last, keeping the memory.
+    /// Removes the last response and keeps the memory.
     pub(super) fn reset(&mut self) {
         self.end = 0;
         self.state = State::Head;
         self.body.clear();
     }
 
-    /// Where the next read of the socket goes.
+    /// Returns the buffer for the next read of the socket.
     pub(super) fn spare(&mut self) -> &mut [u8] {
         if self.end == self.buffer.len() {
             self.buffer.resize(self.end * 2, 0);
@@ -45,7 +46,8 @@ impl Response {
         &mut self.buffer[self.end..]
     }
 
-    /// Takes note of `count` bytes read into [`Self::spare`]; true once the response is complete.
+    /// Processes `count` bytes that were read into [`Self::spare`]. Returns true if the response is
+    /// complete.
     pub(super) fn filled(&mut self, count: usize) -> Result<bool, Error> {
         self.end += count;
         loop {
@@ -68,7 +70,7 @@ impl Response {
         &self.body
     }
 
-    /// The value of a header, by its lower-case name.
+    /// Returns the value of a header by its lower-case name.
     pub(super) fn header(&self, name: &str) -> Option<&[u8]> {
         lines(&self.buffer[..self.head]).find_map(|line| value_of(line, name.as_bytes()))
     }
@@ -82,7 +84,8 @@ impl Response {
         self.status =
             status.and_then(|digits| digits.parse().ok()).ok_or_else(|| malformed("status line"))?;
         for line in lines(head) {
-            // Only two names matter and they differ in their first letter: most lines cost one comparison.
+            // Only two names matter, and they differ in the first letter: most lines need one
+            // comparison.
             match line.first().map(u8::to_ascii_lowercase) {
                 Some(b'c') => {
                     if let Some(value) = value_of(line, b"content-length") {
@@ -118,7 +121,7 @@ impl Response {
         let size = size.ok_or_else(|| malformed("chunk size"))?;
         let from = newline + 1;
         if size == 0 {
-            // Nobody here sends trailers.
+            // None of the measured servers sends trailers.
             return match data.get(from..from + 2) {
                 Some(b"\r\n") => self.finish(at + from + 2).map(Some),
                 Some(_) => Err(malformed("trailers")),
@@ -132,7 +135,7 @@ impl Response {
         Ok(Some(State::Chunks { at: at + from + size + 2 }))
     }
 
-    /// One request is in flight per connection, so nothing may follow its response.
+    /// Only one request is in flight per connection, so no bytes may follow its response.
     fn finish(&self, at: usize) -> Result<State, Error> {
         if at == self.end { Ok(State::Done) } else { Err(malformed("bytes after the response")) }
     }

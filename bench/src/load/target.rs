@@ -1,4 +1,4 @@
-//! Where the load goes: the parsed URL, connections to it, and sessions opened on it.
+//! The server under load: its URL, connections to it, and sessions at it.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use super::response::Response;
 use crate::Error;
 
-/// The revision the load speaks: the newest one that has sessions.
+/// The revision of the load: the newest one with sessions.
 const PROTOCOL_VERSION: &str = "2025-11-25";
 
 #[derive(Debug, Clone)]
@@ -28,7 +28,7 @@ impl Target {
         Ok(Self { address, authority: authority.to_owned(), path: path.to_owned() })
     }
 
-    /// The bytes of a POST of `body`, in the given session if there is one.
+    /// Returns the bytes of a POST of `body`, with a session or without.
     pub(crate) fn post(&self, session: Option<&str>, body: &str) -> Vec<u8> {
         let headers = session.map_or_else(String::new, |id| {
             format!("Mcp-Session-Id: {id}\r\nMCP-Protocol-Version: {PROTOCOL_VERSION}\r\n")
@@ -36,7 +36,7 @@ impl Target {
         self.post_with(&headers, body)
     }
 
-    /// The bytes of a stateless call of a tool.
+    /// Returns the bytes of a stateless call of a tool.
     pub(crate) fn post_stateless(&self, tool: &str, body: &str) -> Vec<u8> {
         let headers = "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\n";
         self.post_with(&format!("{headers}Mcp-Name: {tool}\r\n"), body)
@@ -52,7 +52,7 @@ impl Target {
         .into_bytes()
     }
 
-    /// The bytes of a GET that listens to a session.
+    /// Returns the bytes of a GET that listens to a session.
     pub(crate) fn listen(&self, session: &str) -> Vec<u8> {
         let Self { authority, path, .. } = self;
         format!(
@@ -62,7 +62,7 @@ impl Target {
         .into_bytes()
     }
 
-    /// The bytes of a GET that resumes a stream after an event.
+    /// Returns the bytes of a GET that resumes a stream after an event.
     pub(crate) fn resume(&self, session: &str, after: &str) -> Vec<u8> {
         let Self { authority, path, .. } = self;
         format!(
@@ -73,14 +73,14 @@ impl Target {
         .into_bytes()
     }
 
-    /// A socket to send such bytes to.
+    /// Opens a socket to the server.
     pub(crate) async fn connect(&self) -> io::Result<TcpStream> {
         let stream = TcpStream::connect(self.address).await?;
         stream.set_nodelay(true)?;
         Ok(stream)
     }
 
-    /// Opens a session over a connection of its own.
+    /// Opens a session over a new connection.
     pub(crate) async fn open_session(&self) -> Result<String, Error> {
         self.open_session_over(&mut Connection::open(self).await?).await
     }
@@ -94,7 +94,7 @@ impl Target {
         if response.status() != 200 || memmem::find(response.body(), PROTOCOL_VERSION.as_bytes()).is_none() {
             return Err(refused("initialize", response));
         }
-        let id = response.header("mcp-session-id").ok_or("the server gave no session id")?;
+        let id = response.header("mcp-session-id").ok_or("the server returned no session id")?;
         let id = String::from_utf8(id.to_vec())?;
         let initialized = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
         let response = connection.exchange(&self.post(Some(&id), initialized)).await?;
@@ -110,7 +110,7 @@ fn refused(what: &str, response: &Response) -> Error {
     format!("{what} was answered with {status} {body}").into()
 }
 
-/// A kept-alive connection with one request in flight at a time.
+/// A keep-alive connection with one request in flight at a time.
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: TcpStream,
@@ -122,7 +122,7 @@ impl Connection {
         Ok(Self { stream: target.connect().await?, response: Response::new() })
     }
 
-    /// Sends a request and reads its response to the end.
+    /// Sends a request and reads its whole response.
     pub(crate) async fn exchange(&mut self, request: &[u8]) -> io::Result<&Response> {
         self.stream.write_all(request).await?;
         self.response.reset();

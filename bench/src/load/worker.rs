@@ -1,4 +1,4 @@
-//! One connection calling in a closed loop.
+//! One connection that makes calls in a closed loop.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::call::Call;
 use super::histogram::Histogram;
 use super::target::{Connection, Target};
 
-/// When counting starts and when a connection is done.
+/// When counting starts and when a connection stops.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Schedule {
     pub(super) count_from: Instant,
@@ -21,15 +21,15 @@ pub(super) enum Until {
     Count(u64),
 }
 
-/// What one connection, or all of them, did.
+/// The results of one connection, or of all.
 #[derive(Debug)]
 pub(super) struct Tally {
-    /// Latencies of the good answers within the counted time.
+    /// Latencies of the correct responses within the counted time.
     pub(super) latencies: Histogram,
-    /// Answers that were wrong, late or missing, at any time.
+    /// Wrong, late or missing responses, at any time.
     pub(super) errors: u64,
     pub(super) first_error: Option<String>,
-    /// Every request sent, also while warming up.
+    /// All requests, also those of the warmup.
     pub(super) sent: u64,
     pub(super) end: Instant,
 }
@@ -53,7 +53,7 @@ impl Tally {
     }
 }
 
-/// Calls until the schedule says stop. A broken connection is an error and is opened anew.
+/// Makes calls until the schedule ends. A broken connection is an error and is opened again.
 pub(super) async fn run(target: Target, mut call: Call, schedule: Schedule) -> Tally {
     let mut tally = Tally::new();
     let mut connection = None;
@@ -75,7 +75,7 @@ pub(super) async fn run(target: Target, mut call: Call, schedule: Schedule) -> T
                 }
             },
         };
-        // The end of one call is the start of the next: one look at the clock per call.
+        // The end of one call is the start of the next, so the clock is read once per call.
         let start = now;
         let outcome = open.exchange(call.next()).await;
         now = Instant::now();
@@ -92,7 +92,7 @@ pub(super) async fn run(target: Target, mut call: Call, schedule: Schedule) -> T
                 }
             }
             Ok(response) => tally.fail(|| {
-                format!("wrong answer: {} {}", response.status(), String::from_utf8_lossy(response.body()))
+                format!("wrong response: {} {}", response.status(), String::from_utf8_lossy(response.body()))
             }),
             Err(error) => {
                 tally.fail(|| error.to_string());
@@ -108,7 +108,7 @@ pub(super) async fn run(target: Target, mut call: Call, schedule: Schedule) -> T
 }
 
 impl Schedule {
-    /// Whether an answer that came now came after the counted time.
+    /// Returns true if a response that arrives now is after the counted time.
     fn is_past(&self, now: Instant) -> bool {
         matches!(self.until, Until::Time(end) if now >= end)
     }

@@ -1,4 +1,4 @@
-//! The accept loop that every in-process server shares, so that a ratio measures services and not loops.
+//! The accept loop of all in-process servers, so that a ratio does not measure accept loops.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 
 use crate::Error;
 
-/// Serves HTTP/1.1 connections with clones of `service`, for ever.
+/// Serves HTTP/1.1 connections with clones of `service` until the process ends.
 pub(super) async fn serve<S, B>(listener: TcpListener, service: S)
 where
     S: tower_service::Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
@@ -23,15 +23,16 @@ where
 {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            // Accepting fails when descriptors run out; they come back as connections end.
+            // Accepting fails when descriptors run out. They are freed as connections end.
             tokio::time::sleep(Duration::from_millis(10)).await;
             continue;
         };
-        // Without it Nagle and delayed acks would be measured. A socket that refuses is about to fail anyway.
+        // Without it the benchmark would measure Nagle and delayed acks. A socket that refuses it
+        // is broken.
         let _ = stream.set_nodelay(true);
         let service = TowerToHyperService::new(service.clone());
         tokio::spawn(async move {
-            // A connection that breaks is the client's to count.
+            // The load generator counts broken connections.
             let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
         });
     }

@@ -1,5 +1,5 @@
-//! An upstream that costs next to nothing, so that what stands before it is what is measured: it reads as much of a request
-//! as it must, and answers every call with one character under the id that the call has.
+//! An upstream server that takes almost no time, so that a benchmark measures the proxy in front of
+//! it. It parses as little of a request as possible and responds to every call with one character.
 
 use std::io;
 
@@ -7,20 +7,20 @@ use memchr::memmem;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Room for a whole request.
+/// Large enough for a whole request.
 const ROOM: usize = 64 * 1024;
 
-/// Serves for ever.
+/// Serves until the process ends.
 pub(super) async fn serve(listener: TcpListener) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            // Accepting fails when descriptors run out; they come back as connections end.
+            // Accepting fails when descriptors run out. They are freed as connections end.
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
             continue;
         };
         let _ = stream.set_nodelay(true);
         tokio::spawn(async move {
-            // A connection that breaks is the client's to count.
+            // The load generator counts broken connections.
             let _ = converse(stream).await;
         });
     }
@@ -42,7 +42,7 @@ async fn converse(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// Where the head of the first request ends, and where the request does, if all of it is there.
+/// Returns the ends of the head and of the whole first request, if all of it has arrived.
 fn request(buffer: &[u8]) -> Option<(usize, usize)> {
     let head = memmem::find(buffer, b"\r\n\r\n")? + 4;
     let total = head + content_length(&buffer[..head]);
@@ -63,7 +63,7 @@ fn content_length(head: &[u8]) -> usize {
 fn respond(head: &[u8], body: &[u8], answer: &mut Vec<u8>) {
     const STREAM: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n2\r\n:\n\r\n";
     if head.starts_with(b"GET") {
-        // A standalone stream on which nothing ever happens.
+        // A standalone stream without messages.
         return answer.extend_from_slice(STREAM);
     }
     let Some(id) = id(body) else {
@@ -96,7 +96,7 @@ fn respond(head: &[u8], body: &[u8], answer: &mut Vec<u8>) {
     answer.push(b'}');
 }
 
-/// The text of the id of a request; none for a notification.
+/// Returns the JSON text of the id of a request, or `None` for a notification.
 fn id(body: &[u8]) -> Option<&[u8]> {
     let from = memmem::find(body, br#""id":"#)? + br#""id":"#.len();
     let rest = body[from..].trim_ascii_start();

@@ -1,4 +1,5 @@
-//! The handler behind `compare replay`: a tool that fills the stream of its call with numbered messages.
+//! The handler behind `compare replay`: a tool that fills the stream of its call with numbered
+//! messages.
 
 use std::time::Duration;
 
@@ -18,7 +19,8 @@ impl ServerHandler for Fill {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
     }
 
-    /// Sends `events` progress messages of about `size` bytes. The text of each begins with its number, from 1.
+    /// Sends `events` progress messages of about `size` bytes. The text of each starts with its
+    /// number, from 1.
     async fn call_tool(
         &self,
         call: CallToolRequestParams,
@@ -41,7 +43,7 @@ impl ServerHandler for Fill {
     }
 }
 
-/// Room for a few streams of a hundred thousand events, so that none is dropped.
+/// Limits for a few streams of a hundred thousand events, so that no event is dropped.
 pub(super) fn limits() -> Limits {
     let (store_bytes, principal_bytes) = (u64::MAX, u64::MAX);
     Limits {
@@ -53,7 +55,7 @@ pub(super) fn limits() -> Limits {
     }
 }
 
-/// Streams stay for as long as they are measured.
+/// Streams are kept until the measurement ends.
 pub(super) fn timing() -> Timing {
     Timing { retention: Duration::from_secs(60 * 60), ..Timing::default() }
 }

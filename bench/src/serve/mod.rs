@@ -1,6 +1,8 @@
-//! The servers that are measured. Each prints its address as its first line and runs until it is killed.
+//! The servers that are measured. Each prints its address as its first line and runs until it is
+//! killed.
 
 mod accept;
+pub(crate) mod assembled;
 mod fast;
 mod fill;
 pub(crate) mod nginx;
@@ -21,16 +23,16 @@ use tiny::Tiny;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Target {
-    /// rmcp's own StreamableHttpService with its LocalSessionManager, everything at its default.
+    /// rmcp's StreamableHttpService with its LocalSessionManager and default settings.
     Rmcp(Common),
-    /// steadfast, everything at its default but the store.
+    /// steadfast with default settings, except for the store.
     Steadfast {
         #[command(flatten)]
         common: Common,
-        /// Where sessions are kept.
+        /// The session store.
         #[arg(long, default_value = "memory:")]
         store: steadfast::StoreUrl,
-        /// Declare that the handler sends nothing but answers.
+        /// Declare that the handler sends nothing but responses.
         #[arg(long)]
         silent: bool,
     },
@@ -38,26 +40,30 @@ pub(crate) enum Target {
     Replay {
         #[command(flatten)]
         common: Common,
-        /// Where sessions are kept.
+        /// The session store.
         #[arg(long, default_value = "memory:")]
         store: steadfast::StoreUrl,
     },
-    /// An upstream that costs next to nothing.
+    /// An upstream server that takes almost no time.
     Fast {
-        /// Address to listen on; port 0 takes a free one.
+        /// Address to listen on; port 0 means any free port.
         #[arg(long, default_value = "127.0.0.1:0")]
         listen: String,
     },
-    /// Something that stands before an upstream.
+    /// The parts of a gateway in front of an upstream server.
+    Assembled(assembled::Assembled),
+    /// A client that waits for silent responses.
+    Waiting(assembled::Waiting),
+    /// A proxy in front of an upstream server.
     #[command(subcommand)]
     Proxy(proxy::Proxy),
-    /// nginx answering every request with one constant: what the cores allow at most.
+    /// nginx with a constant response to every request: the maximum that the cores allow.
     Nginx,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Common {
-    /// Address to listen on; port 0 takes a free one.
+    /// Address to listen on; port 0 means any free port.
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: String,
     /// Worker threads of the runtime.
@@ -73,8 +79,8 @@ pub(crate) fn run(target: Target) -> Result<(), Error> {
                 .await
         }),
         Target::Steadfast { common, store, silent } => on_runtime(&common, async |listener| {
-            // As many asks in flight as rmcp has no bound for.
-            let limits = steadfast::Limits { asks: 100_000, ..steadfast::Limits::default() };
+            // Server requests in flight: rmcp has no limit for them.
+            let limits = steadfast::Limits { server_requests: 100_000, ..steadfast::Limits::default() };
             let builder = steadfast::Server::builder(|| Tiny).store(store).limits(limits);
             let server = if silent { builder.silent_handler() } else { builder }.start().await?;
             accept::serve(listener, server.service()).await;
@@ -94,12 +100,14 @@ pub(crate) fn run(target: Target) -> Result<(), Error> {
             let common = Common { listen, threads: 1 };
             on_runtime(&common, async |listener| fast::serve(listener).await)
         }
+        Target::Assembled(options) => assembled::serve(&options),
+        Target::Waiting(options) => assembled::wait(&options),
         Target::Proxy(proxy) => proxy::exec(&proxy),
         Target::Nginx => nginx::exec(),
     }
 }
 
-/// Binds, announces the address and runs `serve` on a runtime of its own.
+/// Binds, prints the address and runs `serve` on a new runtime.
 fn on_runtime<T>(common: &Common, serve: impl AsyncFnOnce(TcpListener) -> T) -> Result<T, Error> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(common.threads).enable_all().build()?;
@@ -110,7 +118,7 @@ fn on_runtime<T>(common: &Common, serve: impl AsyncFnOnce(TcpListener) -> T) -> 
     })
 }
 
-/// The line that whoever started this process waits for.
+/// Prints the line that the parent process waits for.
 fn announce(address: std::net::SocketAddr) -> std::io::Result<()> {
     announce_at(address, "/mcp")
 }

@@ -1,12 +1,13 @@
-//! nginx as the ceiling: it parses HTTP and answers a constant, nothing else.
+//! nginx with a constant response, as the upper limit: it only parses HTTP.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 use crate::Error;
 
-/// Writes a configuration into the current directory and becomes nginx, so that the process that was started
-/// is the one that serves and the one that a kill ends. Hence one process, without a master.
+/// Writes a configuration into the current directory and replaces this process by nginx (`exec`),
+/// so that the process that the benchmark started is the one that serves and that a kill ends.
+/// nginx runs as one process, without a master.
 pub(super) fn exec() -> Result<(), Error> {
     let address = super::proxy::free_address()?;
     let directory = std::env::current_dir()?;
@@ -44,7 +45,7 @@ http {{
     )
 }
 
-/// Whether there is an nginx to run.
+/// Returns true if nginx is installed.
 pub(crate) fn is_installed() -> bool {
     std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|directory| directory.join("nginx").is_file()))

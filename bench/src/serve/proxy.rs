@@ -1,5 +1,5 @@
-//! What may stand before an upstream: each becomes the program itself, so that the process that was started is the one that
-//! serves and the one that a kill ends.
+//! The proxies in front of an upstream server. This process replaces itself by the proxy (`exec`),
+//! so that the process that the benchmark started is the one that serves and that a kill ends.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt as _;
@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 
 use crate::Error;
 
-/// The environment variable that names the folder of other people's programs.
+/// The environment variable with the folder of the other proxies.
 const PEERS: &str = "STEADFAST_BENCH_PEERS";
 
 #[derive(Debug, Subcommand)]
@@ -21,7 +21,7 @@ pub(crate) enum Proxy {
     Steadfast {
         #[command(flatten)]
         common: Common,
-        /// Where sessions are kept.
+        /// The session store.
         #[arg(long, default_value = "memory:")]
         store: String,
     },
@@ -35,7 +35,7 @@ pub(crate) enum Proxy {
 
 #[derive(Debug, Args)]
 pub(crate) struct Common {
-    /// The server to stand before.
+    /// The URL of the upstream server.
     #[arg(long)]
     upstream: String,
     /// Worker threads or processes.
@@ -43,7 +43,7 @@ pub(crate) struct Common {
     threads: usize,
 }
 
-/// Whether a program of others is there.
+/// Returns true if another proxy is installed.
 pub(crate) fn has_peer(program: &str) -> bool {
     peers().is_some_and(|folder| folder.join(program).is_file())
 }
@@ -62,16 +62,15 @@ pub(super) fn exec(proxy: &Proxy) -> Result<(), Error> {
         Proxy::Fastmcp(common) => (fastmcp(common, address)?, common),
     };
     super::announce_at(address, if matches!(proxy, Proxy::McpProxyRust(_)) { "/" } else { "/mcp" })?;
-    // Whatever it prints is not the line that is waited for.
+    // The parent process reads the first line only, so the output of the proxy must not be that.
     let failure = command
         .env("TOKIO_WORKER_THREADS", common.threads.to_string())
-        .env("STEADFAST__LISTENER__THREADS", common.threads.to_string())
         .stdout(std::process::Stdio::null())
         .exec();
     Err(format!("{} did not start: {failure}", command.get_program().display()).into())
 }
 
-/// Few programs have a port 0; the port is free when it is taken here, and nobody is told of it before.
+/// Returns a free port, because few programs support port 0.
 pub(super) fn free_address() -> std::io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
@@ -143,7 +142,8 @@ fn mcp_proxy_rust(common: &Common, address: SocketAddr) -> Result<Command, Error
     Ok(command)
 }
 
-/// It stands between HTTP and standard input and output, either way round: twice, it stands between HTTP and HTTP.
+/// This proxy translates between HTTP and stdio, in both directions. Two of them translate between
+/// HTTP and HTTP.
 fn mcp_proxy_python(common: &Common, address: SocketAddr) -> Result<Command, Error> {
     let program = peer("mcp-proxy/venv/bin/mcp-proxy")?;
     let mut command = Command::new(&program);
@@ -171,5 +171,5 @@ fn fastmcp(common: &Common, address: SocketAddr) -> Result<Command, Error> {
 fn peer(program: &str) -> Result<PathBuf, Error> {
     let folder = peers().ok_or_else(|| format!("{PEERS} is not set"))?;
     let path = folder.join(Path::new(program));
-    if path.is_file() { Ok(path) } else { Err(format!("{} is not there", path.display()).into()) }
+    if path.is_file() { Ok(path) } else { Err(format!("{} does not exist", path.display()).into()) }
 }

@@ -1,8 +1,8 @@
-//! The handler that is measured: a tool that does nothing, so that what remains is the cost of the server, and one that
-//! asks its client for its roots many times at once.
+//! The handler that is measured. The tool `tiny` does nothing, so the cost is that of the server.
+//! The tool `fan` requests the roots of its client many times at once.
 #![expect(
     deprecated,
-    reason = "roots are deprecated from 2026-07-28 on; they are the smallest question there is"
+    reason = "roots are deprecated from 2026-07-28 on; they are the smallest server request"
 )]
 
 use futures_util::StreamExt as _;
@@ -38,19 +38,19 @@ impl ServerHandler for Tiny {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         if call.name == "fan" {
-            let asks = call.arguments.and_then(|arguments| arguments.get("asks")?.as_u64());
-            fan_out(asks.unwrap_or_default(), &context).await?;
+            let requests = call.arguments.and_then(|arguments| arguments.get("requests")?.as_u64());
+            fan_out(requests.unwrap_or_default(), &context).await?;
         }
         Ok(CallToolResult::success(vec![ContentBlock::text("x")]).into())
     }
 }
 
-/// All asks are in flight before the first answer is looked at.
-async fn fan_out(asks: u64, context: &RequestContext<RoleServer>) -> Result<(), ErrorData> {
-    // In one task: rmcp knows by that which call an ask belongs to.
-    let mut answers: FuturesUnordered<_> = (0..asks).map(|_| context.peer.list_roots()).collect();
-    while let Some(answer) = answers.next().await {
-        answer.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+/// All requests are in flight before the first response is read.
+async fn fan_out(requests: u64, context: &RequestContext<RoleServer>) -> Result<(), ErrorData> {
+    // In one task, because rmcp finds the call of a request by its task.
+    let mut responses: FuturesUnordered<_> = (0..requests).map(|_| context.peer.list_roots()).collect();
+    while let Some(response) = responses.next().await {
+        response.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
     }
     Ok(())
 }

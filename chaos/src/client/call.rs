@@ -1,4 +1,4 @@
-//! One call, from its request to its outcome, as the protocol has it.
+//! One call of a client, from its request to its outcome, as the protocol requires.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,59 +9,61 @@ use serde_json::{Value, json};
 use steadfast_verify::Seen;
 use steadfast_wire::sse::Event;
 
-use super::asks;
-use super::http::NoResponse;
-use super::reader::{Next, Reader, Subject};
-use super::session::{Listening, PAUSE, Session, is_passing};
+use super::http::RequestError;
+use super::reader::{Next, Reader, StreamId};
+use super::server_requests;
+use super::session::{ListenResult, RETRY_PAUSE, Session, is_retryable};
 use crate::server::Tool;
 
-/// How often a request that was refused is made again.
-const ATTEMPTS: usize = 6;
-/// How long the end of a stream is waited for after the answer.
-const FAREWELL: Duration = Duration::from_secs(10);
-/// The longest wait that a server may ask for.
-const LONGEST_RETRY: Duration = Duration::from_secs(2);
+/// How often a client sends a request that is refused.
+const MAX_ATTEMPTS: usize = 6;
+/// How long a client waits for the end of a stream after the answer.
+const STREAM_END_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest retry delay that a client accepts from a server.
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
 
-/// What a client has in mind.
+/// What a client does with one call.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wish {
+pub(crate) struct CallSpec {
     pub(crate) tool: Tool,
-    /// How long the server shall take.
+    /// How long the server takes for the call, in milliseconds.
     pub(crate) ms: u64,
-    /// Changes its mind after so long.
+    /// Cancels the call after this time.
     pub(crate) cancel: Option<Duration>,
-    /// Reads the whole stream again afterwards.
+    /// Whether the client reads the whole stream again after the answer.
     pub(crate) reread: bool,
 }
 
-/// What came of one request.
+/// Result of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sent {
-    /// It was accepted, and what had to be read was read.
+enum RequestResult {
+    /// No retry is needed: the request was accepted and its stream was read, or the refusal is
+    /// final.
     Done,
-    /// Nothing was done, says whoever refused it: another request may be made.
+    /// The request was refused without being executed, so the client may retry.
     Refused,
-    /// Nobody knows.
-    Unheard,
+    /// The client cannot find out whether the request was executed.
+    Unknown,
 }
 
-/// Makes a call: again if it was refused, or if nobody knows and that does no harm. Each time it is another call.
-pub(crate) async fn make(session: &Arc<Session>, number: u64, wish: Wish) {
-    for attempt in 0..ATTEMPTS {
+/// Makes a call. Retries if the request was refused, or if its outcome is unknown and the tool is
+/// idempotent. Each attempt is another call with another name in the history.
+pub(crate) async fn make(session: &Arc<Session>, number: u64, spec: CallSpec) {
+    for attempt in 0..MAX_ATTEMPTS {
         if session.is_over() {
             return;
         }
         let name = format!("{}.{number}.{attempt}", session.name);
         session.shared.in_flight.fetch_add(1, Ordering::Relaxed);
-        let call = Call { session, name, id: session.next_id(), wish };
-        let sent = call.run().await;
+        let call = Call { session, name, id: session.next_id(), spec };
+        let result = call.run().await;
         session.shared.in_flight.fetch_sub(1, Ordering::Relaxed);
-        match sent {
-            Sent::Done => return,
-            // Whatever is broken needs a while, and calls are too good to be wasted on it.
-            Sent::Refused | Sent::Unheard => tokio::time::sleep(PAUSE * 2).await,
+        match result {
+            RequestResult::Done => return,
+            // The fault lasts for a while, and the number of attempts is limited.
+            RequestResult::Refused | RequestResult::Unknown => tokio::time::sleep(RETRY_PAUSE * 2).await,
         }
-        if sent == Sent::Unheard && !wish.tool.is_safe() {
+        if result == RequestResult::Unknown && !spec.tool.is_read_only() {
             return;
         }
     }
@@ -71,13 +73,13 @@ struct Call<'a> {
     session: &'a Arc<Session>,
     name: String,
     id: i64,
-    wish: Wish,
+    spec: CallSpec,
 }
 
-/// How far a stream was read.
+/// How far the client has read a stream.
 #[derive(Debug, Default)]
-struct Progress {
-    /// The first event id, to begin from anew.
+struct StreamState {
+    /// The first event id, to read the stream again from there.
     first: Option<String>,
     last: Option<String>,
     retry: Option<Duration>,
@@ -86,28 +88,29 @@ struct Progress {
 }
 
 impl Call<'_> {
-    async fn run(&self) -> Sent {
-        self.note(Seen::Sent {
+    async fn run(&self) -> RequestResult {
+        self.record(Seen::Sent {
             call: self.name.clone(),
             session: self.session.name.clone(),
             id: self.id,
-            tool: self.wish.tool.name().to_owned(),
-            safe: self.wish.tool.is_safe(),
+            tool: self.spec.tool.name().to_owned(),
+            safe: self.spec.tool.is_read_only(),
         });
         let response = match self.session.post(&self.request()).await {
             Ok(response) => response,
-            Err(NoResponse::NotSent) => return self.refused(0, "nobody there".to_owned()),
-            Err(NoResponse::Broken(why)) => return self.unheard(why),
+            Err(RequestError::NotSent) => return self.refused(0, "no connection".to_owned()),
+            Err(RequestError::Broken(why)) => return self.unheard(why),
         };
         let status = response.status;
         if status == StatusCode::OK && response.is_stream() {
-            let reader = Reader::new(&self.session.shared.recorder, &self.subject(), None, response);
-            return self.follow(reader).await;
+            let reader = Reader::new(&self.session.shared.recorder, &self.stream_id(), None, response);
+            return self.read_stream(reader).await;
         }
-        // A refusal of the gateway is in JSON-RPC. Whatever else there is was said by a proxy, which knows nothing.
+        // The gateway refuses with a JSON-RPC error. Another body comes from nginx, which does not
+        // know whether the gateway has executed the request.
         match response.json().await {
             Ok(answer) if answer["error"]["data"]["reason"] == "outcome_unknown" => {
-                self.unheard("the gateway does not know".to_owned())
+                self.unheard("the gateway answered outcome_unknown".to_owned())
             }
             Ok(answer) if answer["error"].is_object() => {
                 let reason = answer["error"]["message"].as_str().unwrap_or_default().to_owned();
@@ -119,17 +122,18 @@ impl Call<'_> {
 
     fn request(&self) -> Value {
         json!({"jsonrpc": "2.0", "id": self.id, "method": "tools/call", "params": {
-            "name": self.wish.tool.name(),
-            "arguments": {"call": self.name, "ms": self.wish.ms},
+            "name": self.spec.tool.name(),
+            "arguments": {"call": self.name, "ms": self.spec.ms},
             "_meta": {"progressToken": self.name}}})
     }
 
-    /// Reads the stream to its end, coming back as often as it breaks. A cancellation is sent beside.
-    async fn follow(&self, reader: Reader) -> Sent {
-        let mut progress = Progress::default();
+    /// Reads the stream until it ends, and resumes it when the connection breaks. Meanwhile cancels
+    /// the call if the client is to do that.
+    async fn read_stream(&self, reader: Reader) -> RequestResult {
+        let mut state = StreamState::default();
         let answered = {
-            let mut cancelling = std::pin::pin!(self.change_mind());
-            let mut reading = std::pin::pin!(self.read_until_answered(reader, &mut progress));
+            let mut cancelling = std::pin::pin!(self.cancel_after_delay());
+            let mut reading = std::pin::pin!(self.read_until_answered(reader, &mut state));
             let mut is_cancelled = false;
             loop {
                 tokio::select! {
@@ -139,131 +143,138 @@ impl Call<'_> {
             }
         };
         let Some(mut reader) = answered else {
-            return if progress.is_accepted { Sent::Done } else { self.unheard("cut at once".to_owned()) };
+            return if state.is_accepted {
+                RequestResult::Done
+            } else {
+                self.unheard("the stream broke before its first event".to_owned())
+            };
         };
-        if self.read_to_end(&mut reader, &mut progress).await && self.wish.reread {
-            self.reread(&progress).await;
+        if self.read_to_end(&mut reader, &mut state).await && self.spec.reread {
+            self.reread(&state).await;
         }
-        Sent::Done
+        RequestResult::Done
     }
 
-    /// The reader that has just read the answer. `None` if there will be none.
-    async fn read_until_answered(&self, mut reader: Reader, progress: &mut Progress) -> Option<Reader> {
+    /// Returns the reader that has read the answer; `None` if there will be no answer.
+    async fn read_until_answered(&self, mut reader: Reader, state: &mut StreamState) -> Option<Reader> {
         loop {
             let ended = loop {
                 match reader.next().await {
-                    Next::Event(event) => self.take(&event, progress),
+                    Next::Event(event) => self.take(&event, state),
                     Next::Ended => break true,
                     Next::Broken => break false,
                 }
-                if progress.is_answered {
+                if state.is_answered {
                     return Some(reader);
                 }
             };
-            if ended && self.wish.cancel.is_some() && progress.retry.is_none() {
-                // The end of a stream without an answer is what a cancelled call comes to.
+            if ended && self.spec.cancel.is_some() && state.retry.is_none() {
+                // The stream of a cancelled call may end without an answer.
                 return None;
             }
-            reader = self.come_back(progress).await?;
+            reader = self.resume(state).await?;
         }
     }
 
-    /// Resumes the stream. `None` if that is impossible, or nobody wants it any more.
-    async fn come_back(&self, progress: &mut Progress) -> Option<Reader> {
-        let last = progress.last.clone()?;
+    /// Resumes the stream. `None` if the gateway refuses that, or the session is over.
+    async fn resume(&self, state: &mut StreamState) -> Option<Reader> {
+        let last = state.last.clone()?;
         loop {
-            tokio::time::sleep(progress.retry.take().unwrap_or(PAUSE)).await;
+            tokio::time::sleep(state.retry.take().unwrap_or(RETRY_PAUSE)).await;
             if self.session.is_over() {
-                self.note(Seen::Abandoned { call: self.name.clone() });
+                self.record(Seen::Abandoned { call: self.name.clone() });
                 return None;
             }
-            match self.session.listen(&self.subject(), Some(&last)).await {
-                Listening::Stream(reader) => return Some(*reader),
-                Listening::NotNow => {}
-                Listening::Refused => return None,
+            match self.session.listen(&self.stream_id(), Some(&last)).await {
+                ListenResult::Stream(reader) => return Some(*reader),
+                ListenResult::RetryLater => {}
+                ListenResult::Refused => return None,
             }
         }
     }
 
-    fn take(&self, event: &Event, progress: &mut Progress) {
+    fn take(&self, event: &Event, state: &mut StreamState) {
         if let Some(ms) = event.retry_ms {
-            progress.retry = Some(Duration::from_millis(ms).min(LONGEST_RETRY));
+            state.retry = Some(Duration::from_millis(ms).min(MAX_RETRY_DELAY));
         }
         if let Some(id) = &event.id {
-            progress.first.get_or_insert_with(|| id.clone());
-            progress.last = Some(id.clone());
+            state.first.get_or_insert_with(|| id.clone());
+            state.last = Some(id.clone());
         }
         if event.id.is_none() && event.data.is_empty() {
             return;
         }
-        if !progress.is_accepted {
-            progress.is_accepted = true;
-            self.note(Seen::Accepted { call: self.name.clone() });
+        if !state.is_accepted {
+            state.is_accepted = true;
+            self.record(Seen::Accepted { call: self.name.clone() });
         }
         let Ok(message) = serde_json::from_slice::<Value>(&event.data) else { return };
         match (message.get("method").and_then(Value::as_str), message.get("id")) {
-            (Some(_), Some(_)) => asks::answer(self.session, message),
-            (None, Some(id)) if *id == json!(self.id) => progress.is_answered = true,
+            (Some(_), Some(_)) => server_requests::answer(self.session, message),
+            (None, Some(id)) if *id == json!(self.id) => state.is_answered = true,
             _ => {}
         }
     }
 
-    /// Whether the stream ended as it should.
-    async fn read_to_end(&self, reader: &mut Reader, progress: &mut Progress) -> bool {
+    /// Reads the rest of the stream. Returns true if the stream ended regularly.
+    async fn read_to_end(&self, reader: &mut Reader, state: &mut StreamState) -> bool {
         let reading = async {
             loop {
                 match reader.next().await {
-                    Next::Event(event) => self.take(&event, progress),
+                    Next::Event(event) => self.take(&event, state),
                     Next::Ended => return true,
                     Next::Broken => return false,
                 }
             }
         };
-        let ended = tokio::time::timeout(FAREWELL, reading).await;
+        let ended = tokio::time::timeout(STREAM_END_TIMEOUT, reading).await;
         ended.unwrap_or_else(|_| {
-            reader.broken();
+            reader.record_broken();
             false
         })
     }
 
-    /// Reads the whole stream again, which must be what it was.
-    async fn reread(&self, progress: &Progress) {
+    /// Reads the whole stream again. The promise `replay` compares the events.
+    async fn reread(&self, state: &StreamState) {
         if self.session.is_over() {
             return;
         }
-        let listening = self.session.listen(&self.subject(), progress.first.as_deref()).await;
-        if let Listening::Stream(mut reader) = listening {
-            self.read_to_end(&mut reader, &mut Progress { is_accepted: true, ..Progress::default() }).await;
+        let result = self.session.listen(&self.stream_id(), state.first.as_deref()).await;
+        if let ListenResult::Stream(mut reader) = result {
+            self.read_to_end(&mut reader, &mut StreamState { is_accepted: true, ..StreamState::default() })
+                .await;
         }
     }
 
-    /// Cancels the call if that was the wish.
-    async fn change_mind(&self) {
-        let Some(after) = self.wish.cancel else { return };
+    /// Cancels the call after the delay in its spec, if it has one.
+    async fn cancel_after_delay(&self) {
+        let Some(after) = self.spec.cancel else { return };
         tokio::time::sleep(after).await;
-        self.note(Seen::Cancelled { call: self.name.clone() });
-        let params = json!({"requestId": self.id, "reason": "the user has changed their mind"});
+        self.record(Seen::Cancelled { call: self.name.clone() });
+        let params = json!({"requestId": self.id, "reason": "cancelled by the user"});
         self.session
-            .tell(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}))
+            .post_until_decided(
+                &json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}),
+            )
             .await;
     }
 
-    fn refused(&self, status: u16, reason: String) -> Sent {
-        self.note(Seen::Refused { call: self.name.clone(), status, reason });
-        let may_repeat = status == 0 || StatusCode::from_u16(status).is_ok_and(is_passing);
-        if may_repeat { Sent::Refused } else { Sent::Done }
+    fn refused(&self, status: u16, reason: String) -> RequestResult {
+        self.record(Seen::Refused { call: self.name.clone(), status, reason });
+        let may_retry = status == 0 || StatusCode::from_u16(status).is_ok_and(is_retryable);
+        if may_retry { RequestResult::Refused } else { RequestResult::Done }
     }
 
-    fn unheard(&self, why: String) -> Sent {
-        self.note(Seen::Unheard { call: self.name.clone(), why });
-        Sent::Unheard
+    fn unheard(&self, why: String) -> RequestResult {
+        self.record(Seen::Unheard { call: self.name.clone(), why });
+        RequestResult::Unknown
     }
 
-    fn subject(&self) -> Subject {
-        self.session.subject(Some(&self.name))
+    fn stream_id(&self) -> StreamId {
+        self.session.stream_id(Some(&self.name))
     }
 
-    fn note(&self, seen: Seen) {
-        self.session.shared.recorder.note(seen);
+    fn record(&self, seen: Seen) {
+        self.session.shared.recorder.record(seen);
     }
 }

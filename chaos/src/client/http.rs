@@ -1,4 +1,4 @@
-//! Requests, each on a connection of its own.
+//! HTTP requests of clients. Each request has its own connection.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,18 +14,18 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-const CONNECT: Duration = Duration::from_secs(3);
-/// For the head of a response. Longer than whatever is frozen for a while needs to wake up.
-const HEAD: Duration = Duration::from_secs(12);
-const BODY: Duration = Duration::from_secs(5);
-const BODY_BYTES: usize = 1 << 20;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// For the head of a response. Longer than any freeze of a process.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(12);
+const BODY_TIMEOUT: Duration = Duration::from_secs(5);
+const MAX_BODY_BYTES: usize = 1 << 20;
 
-/// Why there is no response.
+/// Why a request has no response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum NoResponse {
-    /// Nobody was there: nothing was sent.
+pub(crate) enum RequestError {
+    /// No connection could be opened, so nothing was sent.
     NotSent,
-    /// It may have arrived.
+    /// The connection broke. The request may have arrived.
     Broken(String),
 }
 
@@ -34,10 +34,11 @@ pub(crate) struct Response {
     pub(crate) status: StatusCode,
     pub(crate) headers: http::HeaderMap,
     body: Incoming,
-    /// What moves the bytes. It ends with the response.
+    /// Dropping it closes the connection.
     driver: Driver,
 }
 
+/// The task that reads and writes the connection.
 #[derive(Debug)]
 struct Driver(JoinHandle<()>);
 
@@ -47,19 +48,19 @@ impl Drop for Driver {
     }
 }
 
-/// A request to the endpoint with these headers.
+/// Sends a request to the MCP endpoint.
 pub(crate) async fn send(
     address: SocketAddr,
     method: Method,
     headers: &[(&'static str, String)],
     body: Option<&Value>,
-) -> Result<Response, NoResponse> {
-    let Ok(Ok(socket)) = timeout(CONNECT, TcpStream::connect(address)).await else {
-        return Err(NoResponse::NotSent);
+) -> Result<Response, RequestError> {
+    let Ok(Ok(socket)) = timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await else {
+        return Err(RequestError::NotSent);
     };
     let _ = socket.set_nodelay(true);
     let (mut sender, connection) = http1::handshake(TokioIo::new(socket)).await.map_err(broken)?;
-    // What goes wrong with it shows in the response.
+    // An error of the connection is also an error of the response.
     let driver = Driver(tokio::spawn(async move { drop(connection.await) }));
     let mut request = Request::builder().method(method).uri("/mcp").header(header::HOST, address.to_string());
     for (name, value) in headers {
@@ -67,9 +68,9 @@ pub(crate) async fn send(
     }
     let body = body.map(Value::to_string).unwrap_or_default();
     let request = request.body(Full::new(Bytes::from(body))).map_err(broken)?;
-    let response = match timeout(HEAD, sender.send_request(request)).await {
+    let response = match timeout(HEAD_TIMEOUT, sender.send_request(request)).await {
         Ok(response) => response.map_err(broken)?,
-        Err(_) => return Err(NoResponse::Broken("no answer in time".to_owned())),
+        Err(_) => return Err(RequestError::Broken("no answer in time".to_owned())),
     };
     let (head, body) = response.into_parts();
     Ok(Response { status: head.status, headers: head.headers, body, driver })
@@ -80,8 +81,8 @@ impl Response {
         self.headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes() == b"text/event-stream")
     }
 
-    /// The next piece of the body; `None` at its end.
-    pub(crate) async fn piece(&mut self) -> Option<Result<Bytes, NoResponse>> {
+    /// Returns the next chunk of the body; `None` at its end.
+    pub(crate) async fn chunk(&mut self) -> Option<Result<Bytes, RequestError>> {
         loop {
             match self.body.frame().await? {
                 Ok(frame) => {
@@ -94,16 +95,16 @@ impl Response {
         }
     }
 
-    /// The whole body, if it is JSON.
-    pub(crate) async fn json(self) -> Result<Value, NoResponse> {
+    /// Reads the whole body as JSON.
+    pub(crate) async fn json(self) -> Result<Value, RequestError> {
         let Self { body, driver, .. } = self;
-        let collected = timeout(BODY, Limited::new(body, BODY_BYTES).collect()).await;
+        let collected = timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY_BYTES).collect()).await;
         drop(driver);
         let bytes = collected.map_err(broken)?.map_err(broken)?.to_bytes();
         serde_json::from_slice(&bytes).map_err(broken)
     }
 }
 
-fn broken(error: impl ToString) -> NoResponse {
-    NoResponse::Broken(error.to_string())
+fn broken(error: impl ToString) -> RequestError {
+    RequestError::Broken(error.to_string())
 }

@@ -1,4 +1,4 @@
-//! A session as its client knows it: how it is opened, used and ended by the rules of the protocol.
+//! A session of a client: opens, uses and ends it as the protocol requires.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -10,42 +10,43 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use steadfast_verify::Seen;
 
-use super::http::{NoResponse, Response, send};
-use super::reader::{Reader, Subject};
+use super::http::{RequestError, Response, send};
+use super::reader::{Reader, StreamId};
+use crate::call_schedule::CallSchedule;
 use crate::recorder::Recorder;
 use crate::rng::Rng;
-use crate::tickets::Tickets;
 
-/// How long to wait after somebody was not there.
-pub(crate) const PAUSE: Duration = Duration::from_millis(200);
+/// How long a client waits before it retries.
+pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
 /// What all clients of a run share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) address: SocketAddr,
     pub(crate) recorder: Recorder,
-    pub(crate) tickets: Tickets,
-    /// Calls that were sent and have no outcome yet.
+    pub(crate) schedule: CallSchedule,
+    /// The number of calls that were sent and have no outcome yet.
     pub(crate) in_flight: AtomicU64,
 }
 
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) shared: Arc<Shared>,
-    /// Ours, for the history.
+    /// The session's name in the history.
     pub(crate) name: String,
+    /// The value of `Mcp-Session-Id`.
     id: String,
     version: &'static str,
     next_id: AtomicI64,
-    /// The client has ended it, or the server denies it.
+    /// The client has ended the session, or the gateway does not know it.
     over: AtomicBool,
     rng: Mutex<Rng>,
-    /// Asks that were answered, by their id as JSON text.
+    /// The ids of the server requests that were answered, as JSON text.
     answered: Mutex<BTreeSet<String>>,
 }
 
 impl Session {
-    /// Opens one, however often that takes. `None` when the run is over.
+    /// Opens a session, and retries until that succeeds. `None` if the schedule was stopped.
     pub(crate) async fn open(
         shared: &Arc<Shared>,
         name: String,
@@ -57,9 +58,9 @@ impl Session {
             "capabilities": {"elicitation": {}},
             "clientInfo": {"name": "steadfast-chaos", "version": "0"}}});
         let headers = post_headers();
-        while !shared.tickets.is_over() {
+        while !shared.schedule.is_stopped() {
             let response = send(shared.address, Method::POST, &headers, Some(&initialize)).await;
-            // Whatever came of the one before: a session that nobody knows of harms nobody.
+            // An earlier attempt may have opened a session too. Without a client it does no harm.
             if let Ok(response) = response
                 && response.status == StatusCode::OK
                 && let Some(id) = response.headers.get("mcp-session-id").and_then(|id| id.to_str().ok())
@@ -69,7 +70,7 @@ impl Session {
                     return Some(Self::opened(shared, name, id, version, rng).await);
                 }
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_PAUSE).await;
         }
         None
     }
@@ -81,7 +82,7 @@ impl Session {
         version: &'static str,
         rng: Rng,
     ) -> Arc<Self> {
-        shared.recorder.note(Seen::Opened { session: name.clone() });
+        shared.recorder.record(Seen::Opened { session: name.clone() });
         let session = Arc::new(Self {
             shared: Arc::clone(shared),
             name,
@@ -92,7 +93,7 @@ impl Session {
             rng: Mutex::new(rng),
             answered: Mutex::default(),
         });
-        session.tell(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
+        session.post_until_decided(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
         session
     }
 
@@ -101,79 +102,80 @@ impl Session {
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.over.load(Ordering::Acquire) || self.shared.tickets.is_over()
+        self.over.load(Ordering::Acquire) || self.shared.schedule.is_stopped()
     }
 
     pub(crate) fn rng(&self) -> MutexGuard<'_, Rng> {
         self.rng.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this ask was never answered before.
-    pub(crate) fn is_new_ask(&self, id: &str) -> bool {
+    /// Returns true if this server request was not answered before.
+    pub(crate) fn is_first_delivery(&self, id: &str) -> bool {
         self.answered.lock().unwrap_or_else(PoisonError::into_inner).insert(id.to_owned())
     }
 
-    pub(crate) fn subject(&self, call: Option<&str>) -> Subject {
-        Subject { session: self.name.clone(), call: call.map(str::to_owned) }
+    pub(crate) fn stream_id(&self, call: Option<&str>) -> StreamId {
+        StreamId { session: self.name.clone(), call: call.map(str::to_owned) }
     }
 
-    /// Posts a message, once.
-    pub(crate) async fn post(&self, message: &Value) -> Result<Response, NoResponse> {
+    /// Posts a message without a retry.
+    pub(crate) async fn post(&self, message: &Value) -> Result<Response, RequestError> {
         let mut headers = post_headers();
         headers.extend(self.headers());
         let response = send(self.shared.address, Method::POST, &headers, Some(message)).await?;
-        self.look_for_an_end(response.status, "POST");
+        self.record_if_lost(response.status, "POST");
         Ok(response)
     }
 
-    /// Posts a notification or an answer until somebody says yes or no to it. The status of that; 0 if the run is over first.
-    pub(crate) async fn tell(&self, message: &Value) -> u16 {
+    /// Posts a notification or an answer until the gateway accepts or refuses it. Returns the
+    /// status, or 0 if the session is over first.
+    pub(crate) async fn post_until_decided(&self, message: &Value) -> u16 {
         while !self.is_over() {
             if let Ok(response) = self.post(message).await
-                && !is_passing(response.status)
+                && !is_retryable(response.status)
             {
                 return response.status.as_u16();
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_PAUSE).await;
         }
         0
     }
 
-    /// Listens to a stream: after an event, or to a standalone one.
-    pub(crate) async fn listen(&self, subject: &Subject, after: Option<&str>) -> Listening {
+    /// Resumes a stream after an event, or opens a standalone stream.
+    pub(crate) async fn listen(&self, stream_id: &StreamId, after: Option<&str>) -> ListenResult {
         let mut headers = vec![("accept", "text/event-stream".to_owned())];
         headers.extend(self.headers());
         headers.extend(after.map(|after| ("last-event-id", after.to_owned())));
         let Ok(response) = send(self.shared.address, Method::GET, &headers, None).await else {
-            return Listening::NotNow;
+            return ListenResult::RetryLater;
         };
         let status = response.status;
         if status == StatusCode::OK && response.is_stream() {
-            let reader = Reader::new(&self.shared.recorder, subject, after, response);
-            return Listening::Stream(Box::new(reader));
+            let reader = Reader::new(&self.shared.recorder, stream_id, after, response);
+            return ListenResult::Stream(Box::new(reader));
         }
-        if is_passing(status) || self.is_over() {
-            return Listening::NotNow;
+        if is_retryable(status) || self.is_over() {
+            return ListenResult::RetryLater;
         }
-        self.look_for_an_end(status, "GET");
+        self.record_if_lost(status, "GET");
         let reason = response.json().await.map(|answer| answer["error"]["message"].to_string());
-        let Subject { session, call: of } = subject.clone();
+        let StreamId { session, call: of } = stream_id.clone();
         let (after, reason) = (after.unwrap_or_default().to_owned(), reason.unwrap_or_default());
         let refused = Seen::NotResumed { session, of, after, status: status.as_u16(), reason };
-        self.shared.recorder.note(refused);
-        Listening::Refused
+        self.shared.recorder.record(refused);
+        ListenResult::Refused
     }
 
-    /// Ends it, by DELETE.
+    /// Ends the session with DELETE.
     pub(crate) async fn delete(&self) {
-        self.shared.recorder.note(Seen::Deleted { session: self.name.clone() });
+        self.shared.recorder.record(Seen::Deleted { session: self.name.clone() });
         self.over.store(true, Ordering::Release);
         for _ in 0..10 {
             let deleted = send(self.shared.address, Method::DELETE, &self.headers(), None).await;
-            if deleted.is_ok_and(|response| !is_passing(response.status)) {
+            if deleted.is_ok_and(|response| !is_retryable(response.status)) {
                 return;
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_PAUSE).await;
         }
     }
 
@@ -181,25 +183,26 @@ impl Session {
         vec![("mcp-session-id", self.id.clone()), ("mcp-protocol-version", self.version.to_owned())]
     }
 
-    fn look_for_an_end(&self, status: StatusCode, on: &str) {
+    /// Records that the gateway does not know the session any more.
+    fn record_if_lost(&self, status: StatusCode, on: &str) {
         if status == StatusCode::NOT_FOUND && !self.over.swap(true, Ordering::AcqRel) {
-            self.shared.recorder.note(Seen::Lost { session: self.name.clone(), on: on.to_owned() });
+            self.shared.recorder.record(Seen::Lost { session: self.name.clone(), on: on.to_owned() });
         }
     }
 }
 
-/// What comes of an attempt to listen.
+/// Result of an attempt to read a stream.
 #[derive(Debug)]
-pub(crate) enum Listening {
+pub(crate) enum ListenResult {
     Stream(Box<Reader>),
-    /// Nobody was there, or they ask for patience.
-    NotNow,
-    /// For good. It is written down.
+    /// No connection, or a status that allows a retry.
+    RetryLater,
+    /// A final refusal, which is in the history.
     Refused,
 }
 
-/// Whether a status says that the same thing may be tried again.
-pub(crate) fn is_passing(status: StatusCode) -> bool {
+/// Returns true if the same request may be sent again after this status.
+pub(crate) fn is_retryable(status: StatusCode) -> bool {
     status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error()
 }
 

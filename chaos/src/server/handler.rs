@@ -1,4 +1,5 @@
-//! What the server does: everything it says carries the mark of the call that it is said for.
+//! The tools of the server. Every message that the server sends carries the mark of its call, so
+//! that checkers can tell which call it belongs to.
 
 #![expect(deprecated, reason = "logging is deprecated from 2026-07-28 on and alive before")]
 
@@ -19,54 +20,60 @@ use steadfast::Session;
 use steadfast_verify::{Seen, mark};
 
 use super::journal::Journal;
-use super::tools::Tool;
+use super::tool_names::Tool;
 
 type Context = RequestContext<RoleServer>;
 
 const STEPS: u64 = 5;
 
-/// There is one for each session.
+/// The state of one session at the server.
 #[derive(Debug)]
 pub(super) struct Handler {
-    /// The session's name.
-    place: String,
+    /// Unique among all sessions of all servers of a run.
+    session_name: String,
     counter: AtomicU64,
     journal: Arc<Journal>,
 }
 
 impl Handler {
-    pub(super) fn new(life: &str, journal: Arc<Journal>) -> Self {
+    pub(super) fn new(process_name: &str, journal: Arc<Journal>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let place = format!("{life}.{}", NEXT.fetch_add(1, Ordering::Relaxed));
-        Self { place, counter: AtomicU64::new(0), journal }
+        let session_name = format!("{process_name}.{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        Self { session_name, counter: AtomicU64::new(0), journal }
     }
 
-    fn note(&self, seen: Seen) -> Result<(), ErrorData> {
-        self.journal.note(seen).map_err(internal)
+    fn record(&self, seen: Seen) -> Result<(), ErrorData> {
+        self.journal.record(seen).map_err(internal)
     }
 
-    /// What there is to say beside the mark.
-    async fn answer(&self, tool: Tool, call: &str, ms: u64, context: &Context) -> Result<String, ErrorData> {
+    /// Runs a tool. Returns the text that follows the mark in the result.
+    async fn run_tool(
+        &self,
+        tool: Tool,
+        call: &str,
+        ms: u64,
+        context: &Context,
+    ) -> Result<String, ErrorData> {
         let pause = Duration::from_millis(ms);
         match tool {
             Tool::Echo => {}
-            Tool::Slow | Tool::Look => tokio::time::sleep(pause).await,
+            Tool::Slow | Tool::ReadOnly => tokio::time::sleep(pause).await,
             Tool::Progress => {
                 for step in 1..=STEPS {
                     tokio::time::sleep(pause / u32::try_from(STEPS).unwrap_or(1)).await;
                     progress(call, step, context).await;
                 }
             }
-            Tool::Ask => {
+            Tool::Elicit => {
                 tokio::time::sleep(pause / 4).await;
-                let reply = ask(call, context).await?;
-                self.note(Seen::Heard { call: call.to_owned(), reply: reply.clone() })?;
+                let reply = elicit(call, context).await?;
+                self.record(Seen::Heard { call: call.to_owned(), reply: reply.clone() })?;
                 return Ok(format!("reply={reply}"));
             }
             Tool::Counter => {
                 return Ok(format!("counter={}", self.counter.fetch_add(1, Ordering::Relaxed) + 1));
             }
-            Tool::Note => note(call, context).await,
+            Tool::Notify => notify(call, context).await,
         }
         Ok("done".to_owned())
     }
@@ -95,15 +102,15 @@ impl ServerHandler for Handler {
         context: Context,
     ) -> Result<CallToolResponse, ErrorData> {
         let arguments = Value::Object(request.arguments.unwrap_or_default());
-        let tool = Tool::named(&request.name)
+        let tool = Tool::from_name(&request.name)
             .ok_or_else(|| ErrorData::invalid_params(format!("there is no tool {:?}", request.name), None))?;
         let call = arguments["call"].as_str().unwrap_or_default();
         let ms = arguments["ms"].as_u64().unwrap_or_default();
-        let (tool_name, place) = (tool.name().to_owned(), self.place.clone());
-        self.note(Seen::Executed { call: call.to_owned(), tool: tool_name, place })?;
-        let said = self.answer(tool, call, ms, &context).await;
-        self.note(Seen::Done { call: call.to_owned(), place: self.place.clone() })?;
-        let text = format!("{} {} at={}", mark(call), said?, self.place);
+        let (tool_name, place) = (tool.name().to_owned(), self.session_name.clone());
+        self.record(Seen::Executed { call: call.to_owned(), tool: tool_name, place })?;
+        let result = self.run_tool(tool, call, ms, &context).await;
+        self.record(Seen::Done { call: call.to_owned(), place: self.session_name.clone() })?;
+        let text = format!("{} {} at={}", mark(call), result?, self.session_name);
         Ok(CallToolResult::success(vec![ContentBlock::text(text)]).into())
     }
 }
@@ -112,12 +119,12 @@ async fn progress(call: &str, step: u64, context: &Context) {
     if let Some(token) = context.meta.get_progress_token() {
         let message = format!("{} step={step}", mark(call));
         let step = ProgressNotificationParam::new(token, step as f64).with_total(STEPS as f64);
-        // Who cannot be reached now may come back for the answer.
+        // A client that is disconnected now may come back for the answer.
         let _ = context.peer.notify_progress(step.with_message(message)).await;
     }
 }
 
-async fn note(call: &str, context: &Context) {
+async fn notify(call: &str, context: &Context) {
     let line = LoggingMessageNotificationParam::new(LoggingLevel::Warning, json!(mark(call)));
     if let Some(session) = context.extensions.get::<Session>() {
         // The session may have ended.
@@ -125,7 +132,7 @@ async fn note(call: &str, context: &Context) {
     }
 }
 
-async fn ask(call: &str, context: &Context) -> Result<String, ErrorData> {
+async fn elicit(call: &str, context: &Context) -> Result<String, ErrorData> {
     let form =
         json!({"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]});
     let form = ElicitRequestParams::FormElicitationParams {
@@ -135,7 +142,7 @@ async fn ask(call: &str, context: &Context) -> Result<String, ErrorData> {
     };
     let reply = context.peer.create_elicitation(form).await.map_err(internal)?;
     let answer = reply.content.and_then(|content| Some(content["answer"].as_str()?.to_owned()));
-    answer.ok_or_else(|| ErrorData::internal_error("the user says nothing", None))
+    answer.ok_or_else(|| ErrorData::internal_error("the answer has no text", None))
 }
 
 fn internal(error: impl ToString) -> ErrorData {

@@ -1,4 +1,4 @@
-//! What a server has done, in a file that its death does not shorten.
+//! The journal of a server: a file of the calls that it executes. The journal survives a kill.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -20,8 +20,9 @@ impl Journal {
         Ok(Self { file, clock })
     }
 
-    /// One write for each line, so that lines are whole whoever else writes. What cannot be written down must not be done.
-    pub(super) fn note(&self, seen: Seen) -> io::Result<()> {
+    /// Appends a line in one write, so that lines of concurrent calls do not mix. If this fails,
+    /// the server must not execute the call.
+    pub(super) fn record(&self, seen: Seen) -> io::Result<()> {
         let mut line = serde_json::to_vec(&Entry { at: self.clock.now(), seen })?;
         line.push(b'\n');
         (&self.file).write_all(&line)

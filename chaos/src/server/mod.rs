@@ -1,7 +1,8 @@
-//! One replica of the server behind the gateways, on the library. It forgets its sessions when it is killed, and writes down
-//! everything that it does before it does it.
+//! One replica of the server behind the gateways. It keeps sessions in memory, so a kill loses
+//! them. It records every call in a journal before it executes the call.
 //!
-//! It has to be a server that keeps the protocol when it is cut off: otherwise its faults would be taken for the gateway's.
+//! The server uses the steadfast library, because it must follow the protocol even when connections
+//! break. Otherwise a run would blame the gateway for violations of the server.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,16 +15,16 @@ use tokio::net::TcpListener;
 
 mod handler;
 mod journal;
-mod tools;
+mod tool_names;
 
 use crate::clock::Clock;
 use crate::failure::Failure;
 use handler::Handler;
 use journal::Journal;
 
-pub(crate) use tools::Tool;
+pub(crate) use tool_names::Tool;
 
-/// How long whoever comes back is told to wait.
+/// The retry delay for clients that resume a stream.
 const RETRY: Duration = Duration::from_millis(100);
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
 
@@ -31,10 +32,10 @@ const KEEP_ALIVE: Duration = Duration::from_secs(2);
 pub(crate) struct Options {
     #[arg(long)]
     listen: SocketAddr,
-    /// Where to write down what was done
+    /// The file that records executed calls
     #[arg(long)]
     journal: PathBuf,
-    /// When the run began
+    /// The start of the run, in milliseconds since the Unix epoch
     #[arg(long)]
     since: u64,
     #[arg(long)]
@@ -44,9 +45,9 @@ pub(crate) struct Options {
 pub(crate) async fn run(options: Options) -> Result<(), Failure> {
     let clock = Clock::since(options.since);
     let journal = Arc::new(Journal::open(&options.journal, clock)?);
-    // Sessions of one life are told from those of another.
-    let life = format!("{}.{}", options.name, clock.now());
-    let handler = move || Handler::new(&life, Arc::clone(&journal));
+    // The time distinguishes this process from the one before a restart.
+    let process_name = format!("{}.{}", options.name, clock.now());
+    let handler = move || Handler::new(&process_name, Arc::clone(&journal));
     let builder = Server::builder(handler).retry(RETRY).keep_alive(KEEP_ALIVE);
     let server = builder
         .start()

@@ -1,4 +1,7 @@
-//! How tokens are signed. There is no way here to say `none`, or to take a public key for a secret.
+//! Signature algorithms and public keys.
+//!
+//! Only asymmetric algorithms are supported. Without `none` and HMAC, no token is accepted that is
+//! unsigned, or signed with the public key as a shared secret.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +13,7 @@ use ring::signature::{
     UnparsedPublicKey,
 };
 
-/// A way to sign whose keys have a public half.
+/// An asymmetric signature algorithm of JSON Web Tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
     Rs256,
@@ -26,6 +29,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
+    /// All algorithms that this crate supports.
     pub const ALL: [Self; 9] = [
         Self::Rs256,
         Self::Rs384,
@@ -38,7 +42,7 @@ impl Algorithm {
         Self::EdDsa,
     ];
 
-    /// Its name in tokens and key sets.
+    /// Returns the name that tokens and key sets use (`alg`).
     pub const fn name(self) -> &'static str {
         match self {
             Self::Rs256 => "RS256",
@@ -72,9 +76,11 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// There is no such algorithm, or it is not safe here.
+/// The name is not the name of a supported algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this is not one of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384 and EdDSA")]
+#[error(
+    "not one of the signature algorithms RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384 and EdDSA"
+)]
 pub struct UnknownAlgorithm;
 
 impl FromStr for Algorithm {
@@ -85,7 +91,7 @@ impl FromStr for Algorithm {
     }
 }
 
-/// A public key. Its kind says which algorithms it can be used with.
+/// A public key. Its type determines the algorithms that it can be used with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PublicKey {
     Rsa {
@@ -94,11 +100,13 @@ pub(crate) enum PublicKey {
     },
     /// An uncompressed point.
     P256(Vec<u8>),
+    /// An uncompressed point.
     P384(Vec<u8>),
     Ed25519(Vec<u8>),
 }
 
 impl PublicKey {
+    /// Returns true if signatures of this algorithm can be verified with the key.
     pub(crate) fn fits(&self, algorithm: Algorithm) -> bool {
         match self {
             Self::Rsa { .. } => algorithm.rsa().is_some(),
@@ -108,7 +116,7 @@ impl PublicKey {
         }
     }
 
-    /// Whether the holder of the other half has signed this.
+    /// Returns true if the private key of this public key signed `message` with this algorithm.
     pub(crate) fn has_signed(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
         let verified = match (self, algorithm) {
             (Self::Rsa { modulus, exponent }, algorithm) => {

@@ -1,14 +1,16 @@
-//! `WWW-Authenticate`: what a client has to show, and where it gets it (RFC 6750, RFC 9728).
+//! The `WWW-Authenticate` header of refused requests: why the token was refused, which scopes a
+//! token needs, and where to get a token (RFC 6750, RFC 9728).
 
 use std::fmt::Write as _;
 
 use crate::claims::TokenError;
 
-/// The parts of a challenge that are the same for all requests.
+/// Builds `WWW-Authenticate` values. Holds the parts that all requests share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Challenge {
+    /// The URL of the metadata document.
     metadata: String,
-    /// What tokens need, separated by spaces.
+    /// The required scopes, separated by spaces.
     scope: String,
 }
 
@@ -17,15 +19,18 @@ impl Challenge {
         Self { metadata, scope: scopes.join(" ") }
     }
 
-    /// For a request that showed nothing: whoever does not know what is wanted has made no error.
+    /// Returns the challenge for a request without a token. It has no error code, as RFC 6750
+    /// (section 3.1) demands.
     pub(crate) fn missing(&self) -> String {
         self.write(None)
     }
 
+    /// Returns the challenge for a request whose token is not valid.
     pub(crate) fn invalid(&self, error: &TokenError) -> String {
         self.write(Some(("invalid_token", error)))
     }
 
+    /// Returns the challenge for a request whose token is valid but lacks a scope.
     pub(crate) fn insufficient(&self) -> String {
         self.write(Some(("insufficient_scope", &TokenError::Scope)))
     }
@@ -44,17 +49,17 @@ impl Challenge {
     }
 }
 
-/// A quoted string of HTTP. What cannot be in one is left out.
+/// Displays a text as an HTTP quoted string. Omits everything except printable ASCII.
 struct Quoted<'a>(&'a str);
 
 impl std::fmt::Display for Quoted<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_char('"')?;
-        for letter in self.0.chars().filter(|letter| matches!(letter, ' '..='~')) {
-            if matches!(letter, '"' | '\\') {
+        for ch in self.0.chars().filter(|ch| matches!(ch, ' '..='~')) {
+            if matches!(ch, '"' | '\\') {
                 f.write_char('\\')?;
             }
-            f.write_char(letter)?;
+            f.write_char(ch)?;
         }
         f.write_char('"')
     }
@@ -65,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn challenges_say_what_is_wanted() {
+    fn challenges_name_the_error_and_the_scopes() {
         let url = "https://mcp.example.com/.well-known/oauth-protected-resource/mcp";
         let plain = Challenge::new(url.to_owned(), &[]);
         assert_eq!(plain.missing(), format!("Bearer resource_metadata=\"{url}\""));

@@ -1,4 +1,7 @@
-//! Key sets (RFC 7517): read with suspicion, and which of their keys a token means.
+//! Parses JSON Web Key Sets (RFC 7517) and finds the key for a token.
+//!
+//! A key set comes from the network, so its size is bounded, and keys that this crate cannot use
+//! safely are skipped.
 
 use data_encoding::BASE64URL_NOPAD;
 use serde::Deserialize;
@@ -6,41 +9,40 @@ use serde_json::value::RawValue;
 
 use crate::algorithm::{Algorithm, PublicKey};
 
-/// Keys of one set. Those beyond are left out.
+/// The maximum number of keys of one set; further keys are skipped.
 const MAX_KEYS: usize = 256;
 
-/// The keys of a set that can be used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KeySet(Vec<Key>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Key {
     id: Option<String>,
-    /// The one algorithm that it is meant for, if it says so.
+    /// The only algorithm that the key may be used with, if the set says so.
     only: Option<Algorithm>,
     key: PublicKey,
 }
 
-/// Why a key set cannot be used: whoever publishes it is to blame.
+/// Why a key set cannot be used. The publisher of the set is to blame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum KeySetError {
     #[error("it is not a JSON Web Key Set")]
     NoSet,
-    #[error("none of its keys can be used to verify tokens here")]
+    #[error("it has no key that can be used to verify tokens")]
     NoKey,
 }
 
 /// Why there is no key for a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoKey {
-    /// The set has none. A newer set may.
+    /// The set has no such key. A newer set may have it.
     Unknown,
-    /// The token names none, and there are several.
+    /// The token names no key, and several keys fit.
     Ambiguous,
 }
 
 impl KeySet {
-    /// Reads a set. Keys that are for something else, or of a kind that is not known here, are left out.
+    /// Parses a set. Skips keys that are not for signatures, and keys of unsupported types.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, KeySetError> {
         #[derive(Deserialize)]
         struct Set<'a> {
@@ -53,7 +55,7 @@ impl KeySet {
         if keys.is_empty() { Err(KeySetError::NoKey) } else { Ok(Self(keys)) }
     }
 
-    /// The key that a token means, by what its header says.
+    /// Returns the key that the header of a token refers to.
     pub(crate) fn find(&self, algorithm: Algorithm, id: Option<&str>) -> Result<&PublicKey, NoKey> {
         let fits = |key: &&Key| {
             key.key.fits(algorithm)
@@ -107,14 +109,15 @@ fn bytes(text: &str) -> Option<Vec<u8>> {
     BASE64URL_NOPAD.decode(text.trim_end_matches('=').as_bytes()).ok()
 }
 
-/// A number without leading zeros, which some publishers write and none should.
+/// Decodes an integer and removes leading zeros, which some publishers add against the
+/// specification.
 fn number(text: &str) -> Option<Vec<u8>> {
     let bytes = bytes(text)?;
     let first = bytes.iter().position(|byte| *byte != 0)?;
     Some(bytes[first..].to_vec())
 }
 
-/// An uncompressed point of a curve with coordinates of so many bytes.
+/// Returns an uncompressed point of a curve whose coordinates have `length` bytes.
 fn point(x: &str, y: &str, length: usize) -> Option<Vec<u8>> {
     let (x, y) = (bytes(x)?, bytes(y)?);
     if x.len() != length || y.len() != length {
@@ -143,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn only_keys_for_signatures_are_kept() {
+    fn only_keys_for_signatures_are_used() {
         let octet = r#"{"kty":"oct","kid":"a","k":"c2VjcmV0"}"#.to_owned();
         for (what, bad) in [
             ("a secret", octet.clone()),
@@ -159,7 +162,7 @@ mod tests {
             ("without a kind", "{}".to_owned()),
         ] {
             assert_eq!(set(std::slice::from_ref(&bad)), Err(KeySetError::NoKey), "{what}");
-            // It does not spoil the others.
+            // The other keys of the set stay usable.
             assert_eq!(set(&[bad, key("b", "")]).unwrap().0.len(), 1, "{what}");
         }
         for text in ["", "[]", "{}", r#"{"keys":{}}"#, "<html>", r#"{"keys":[],"keys":[]}"#] {
@@ -171,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_means_one_key() {
+    fn a_token_refers_to_one_key() {
         let found = |keys: &[String], algorithm, id: Option<&str>| {
             let set = set(keys).unwrap();
             set.find(algorithm, id).map(|key| matches!(key, PublicKey::Rsa { .. }))
@@ -180,12 +183,12 @@ mod tests {
         assert_eq!(found(&keys, Algorithm::EdDsa, Some("a")), Ok(false));
         assert_eq!(found(&keys, Algorithm::Rs256, Some("a")), Ok(true));
         assert_eq!(found(&keys, Algorithm::Ps256, Some("b")), Ok(true));
-        // A key that says what it is for is for nothing else.
+        // A key with an algorithm is not used for other algorithms.
         assert_eq!(found(&keys, Algorithm::Rs256, Some("b")), Err(NoKey::Unknown));
         assert_eq!(found(&keys, Algorithm::Es256, Some("a")), Err(NoKey::Unknown));
         assert_eq!(found(&keys, Algorithm::EdDsa, Some("c")), Err(NoKey::Unknown));
         assert_eq!(found(&keys, Algorithm::EdDsa, Some("")), Err(NoKey::Unknown));
-        // Without an id there has to be one that fits, and no more.
+        // Without an id, exactly one key must fit.
         assert_eq!(found(&keys, Algorithm::EdDsa, None), Ok(false));
         assert_eq!(found(&keys, Algorithm::Rs256, None), Ok(true));
         assert_eq!(found(&keys, Algorithm::Ps256, None), Err(NoKey::Ambiguous));

@@ -1,4 +1,4 @@
-//! Access tokens that are verified here.
+//! [`Jwt`]: verifies the access token of each request.
 
 use std::sync::Arc;
 
@@ -9,55 +9,61 @@ use steadfast_http::{Denied, Identified, Identify};
 use crate::challenge::Challenge;
 use crate::claims::{self, TokenError};
 use crate::jwks::{KeySet, NoKey};
-use crate::keyring::{Keyring, Known, LastLook};
+use crate::key_cache::{CurrentKeys, KeyCache, LastFetch};
+use crate::key_source::KeySource;
 use crate::metadata::{self, Metadata};
 use crate::settings::{Keys, Settings, StartError};
-use crate::source::Source;
 use crate::token::{self, Token};
 
-/// Lets in whoever shows a good access token, in `Authorization: Bearer` and nowhere else. Cheap to clone.
+/// Verifies the access token in the header `Authorization: Bearer` and returns its principal.
+/// Tokens in other places, such as the query, are ignored. Clones are cheap.
 ///
-/// A token is good if one of the issuer's keys signed it, and it is for us, in its time, and has the scopes that are needed.
-/// Whether keys are there does not matter at the start: as long as there are none, requests are told to try again later.
+/// A token is accepted if one of the issuer's keys signed it, its issuer and audience match the
+/// settings, it is valid at this time, and it has the required scopes. While there are no keys, a
+/// request with a well-formed token is refused with 503 and `Retry-After`.
 #[derive(Clone, Debug)]
 pub struct Jwt(Arc<Verifier>);
 
 struct Verifier {
     settings: Settings,
     challenge: Challenge,
-    keyring: Arc<Keyring>,
+    cache: Arc<KeyCache>,
     clock: Arc<dyn Clock>,
 }
 
 impl Jwt {
-    /// Begins to fetch keys. A file has to be there; an address may be down for now.
+    /// Starts verification and fetches the keys. Fails if the settings are invalid or the key file
+    /// cannot be read or parsed. A URL may be unreachable at the start: the verifier fetches the
+    /// keys again when a request needs them.
     pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
         settings.check()?;
-        let source = Source::new(&settings);
-        let keyring = Arc::new(Keyring::new(source, settings.fetching, Arc::clone(&clock)));
+        let source = KeySource::new(&settings);
+        let cache = Arc::new(KeyCache::new(source, settings.fetching, Arc::clone(&clock)));
         match &settings.keys {
-            Keys::Url(_) => drop(keyring.look()),
-            Keys::File(file) => keyring
+            // Does not wait for the fetch. Requests do.
+            Keys::Url(_) => drop(cache.fetch()),
+            Keys::File(file) => cache
                 .load()
                 .await
                 .map_err(|error| StartError::KeysFile { file: file.clone(), why: error.to_string() })?,
         }
-        Ok(Self::of(settings, keyring, clock))
+        Ok(Self::of(settings, cache, clock))
     }
 
-    /// Other settings with the keys that are here, from where they come now: whoever changes a scope does not depend on whether keys
-    /// can be had at that moment.
+    /// Returns a verifier with other settings that shares the cached keys and their source, so that
+    /// a reload of the configuration needs no fetch. Ignores how the new settings fetch keys: if
+    /// that changes, use [`start`](Self::start). Fails if the settings are invalid.
     pub fn with(&self, settings: Settings) -> Result<Self, StartError> {
         settings.check()?;
-        Ok(Self::of(settings, Arc::clone(&self.0.keyring), Arc::clone(&self.0.clock)))
+        Ok(Self::of(settings, Arc::clone(&self.0.cache), Arc::clone(&self.0.clock)))
     }
 
-    fn of(settings: Settings, keyring: Arc<Keyring>, clock: Arc<dyn Clock>) -> Self {
+    fn of(settings: Settings, cache: Arc<KeyCache>, clock: Arc<dyn Clock>) -> Self {
         let challenge = Challenge::new(metadata::url(&settings.resource), &settings.scopes);
-        Self(Arc::new(Verifier { settings, challenge, keyring, clock }))
+        Self(Arc::new(Verifier { settings, challenge, cache, clock }))
     }
 
-    /// What clients may know before they have a token.
+    /// Returns the metadata document, which tells clients where to get a token.
     pub fn metadata(&self) -> Metadata {
         Metadata::new(&self.0.settings)
     }
@@ -74,10 +80,10 @@ impl Identify for Jwt {
             }
             Err(error) => return Identified::Known(Err(verifier.denied(&error))),
         };
-        match verifier.verify_with(token, &verifier.keyring.known()) {
-            Ok(name) => Identified::Known(Ok(Principal::new(name))),
-            Err(Doubt::Token(error)) => Identified::Known(Err(verifier.denied(&error))),
-            Err(Doubt::Keys) => {
+        match verifier.verify_with(token, &verifier.cache.current()) {
+            Ok(principal) => Identified::Known(Ok(principal)),
+            Err(VerifyError::Token(error)) => Identified::Known(Err(verifier.denied(&error))),
+            Err(VerifyError::NeedsFetch) => {
                 let (verifier, token) = (Arc::clone(verifier), token.to_owned());
                 Identified::Pending(Box::pin(async move { verifier.verify(&token).await }))
             }
@@ -85,55 +91,59 @@ impl Identify for Jwt {
     }
 }
 
-/// Why a token cannot be said to be good.
-enum Doubt {
+/// Why a token was not accepted.
+enum VerifyError {
     Token(TokenError),
-    /// Newer keys may tell.
-    Keys,
+    /// Undecided: the cached keys are stale or lack the token's key. The caller verifies the token
+    /// again after a fetch.
+    NeedsFetch,
 }
 
 impl Verifier {
-    /// Verifies with newer keys, if they can be had; with those that are there, if not.
+    /// Fetches the keys, then verifies the token. If the fetch fails, uses the cached keys.
     async fn verify(&self, token: &str) -> Result<Principal, Denied> {
-        if let Some(looking) = self.keyring.look() {
-            looking.end().await;
+        if let Some(pending) = self.cache.fetch() {
+            pending.ended().await;
         }
-        let known = match self.keyring.known() {
-            Known::Stale(keys) => Known::Fresh(keys),
-            known => known,
+        let keys = match self.cache.current() {
+            // The fetch failed, so the stale keys must do.
+            CurrentKeys::Stale(keys) => CurrentKeys::Fresh(keys),
+            keys => keys,
         };
-        match self.verify_with(token, &known) {
-            Ok(name) => Ok(Principal::new(name)),
-            Err(Doubt::Token(error)) => Err(self.denied(&error)),
-            Err(Doubt::Keys) => Err(match self.keyring.last_look() {
-                LastLook::Succeeded => self.denied(&TokenError::UnknownKey),
-                LastLook::Failed { next } => Denied::Unavailable { retry_after: next },
+        match self.verify_with(token, &keys) {
+            Ok(principal) => Ok(principal),
+            Err(VerifyError::Token(error)) => Err(self.denied(&error)),
+            Err(VerifyError::NeedsFetch) => Err(match self.cache.last_fetch() {
+                LastFetch::Succeeded => self.denied(&TokenError::UnknownKey),
+                LastFetch::Failed { next } => Denied::Unavailable { retry_after: next },
             }),
         }
     }
 
-    fn verify_with(&self, token: &str, known: &Known) -> Result<String, Doubt> {
-        let token = Token::parse(token).map_err(Doubt::Token)?;
+    fn verify_with(&self, token: &str, keys: &CurrentKeys) -> Result<Principal, VerifyError> {
+        let token = Token::parse(token).map_err(VerifyError::Token)?;
         if !self.settings.algorithms.contains(&token.algorithm) {
-            return Err(Doubt::Token(TokenError::Algorithm));
+            return Err(VerifyError::Token(TokenError::Algorithm));
         }
-        let Known::Fresh(keys) = known else { return Err(Doubt::Keys) };
-        self.verify_by(&token, keys)
+        let CurrentKeys::Fresh(keys) = keys else { return Err(VerifyError::NeedsFetch) };
+        self.verify_signed_by(&token, keys)
     }
 
-    fn verify_by(&self, token: &Token<'_>, keys: &KeySet) -> Result<String, Doubt> {
-        let key = keys.find(token.algorithm, token.key_id.as_deref()).map_err(|none| match none {
-            NoKey::Unknown => Doubt::Keys,
-            NoKey::Ambiguous => Doubt::Token(TokenError::AmbiguousKey),
+    fn verify_signed_by(&self, token: &Token<'_>, keys: &KeySet) -> Result<Principal, VerifyError> {
+        let key = keys.find(token.algorithm, token.key_id.as_deref()).map_err(|error| match error {
+            NoKey::Unknown => VerifyError::NeedsFetch,
+            NoKey::Ambiguous => VerifyError::Token(TokenError::AmbiguousKey),
         })?;
         if !key.has_signed(token.algorithm, token.signed.as_bytes(), &token.signature) {
-            return Err(Doubt::Token(TokenError::Signature));
+            return Err(VerifyError::Token(TokenError::Signature));
         }
-        claims::check(&token.claims, &self.settings, self.clock.now()).map_err(Doubt::Token)
+        let name = claims::check(&token.claims, &self.settings, self.clock.now());
+        let (name, prefix) = (name.map_err(VerifyError::Token)?, &self.settings.principal_prefix);
+        Ok(Principal::new(if prefix.is_empty() { name } else { format!("{prefix}{name}") }))
     }
 
     fn denied(&self, error: &TokenError) -> Denied {
-        tracing::debug!(reason = %error, "a token is refused");
+        tracing::debug!(reason = %error, "refused a token");
         match error {
             TokenError::Scope => Denied::InsufficientScope { challenge: self.challenge.insufficient() },
             error => Denied::Unauthenticated { challenge: self.challenge.invalid(error) },

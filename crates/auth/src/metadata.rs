@@ -1,4 +1,5 @@
-//! What clients may know before they have a token (RFC 9728): where to get one.
+//! The OAuth 2.0 protected resource metadata document (RFC 9728), which tells clients where to get
+//! a token.
 
 use bytes::Bytes;
 use http::header::{
@@ -12,23 +13,24 @@ use crate::settings::Settings;
 
 const PREFIX: &str = "/.well-known/oauth-protected-resource";
 
-/// The path at which the metadata of the endpoint at this path are found.
+/// Returns the path of the metadata document for the endpoint at `endpoint_path`.
 pub fn well_known_path(endpoint_path: &str) -> String {
     format!("{PREFIX}{}", endpoint_path.strip_suffix('/').unwrap_or(endpoint_path))
 }
 
-/// The address that a challenge names.
+/// Returns the URL of the metadata document, for challenges.
 pub(crate) fn url(resource: &Uri) -> String {
     let scheme = resource.scheme_str().unwrap_or("https");
     let authority = resource.authority().map(http::uri::Authority::as_str).unwrap_or_default();
     format!("{scheme}://{authority}{}", well_known_path(resource.path()))
 }
 
-/// The document, and where to serve it. Everybody may read it, from every web page, without credentials.
+/// The metadata document and the path at which to serve it. It is public: every web page may read
+/// it without credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadata {
-    /// By the path of the resource. Behind a proxy that takes a part of the path away, use [`well_known_path`] with the
-    /// path that is left.
+    /// The path, derived from the path of the resource. Behind a proxy that removes a prefix of the
+    /// path, use [`well_known_path`] with the remaining path.
     pub path: String,
     pub body: Bytes,
 }
@@ -51,12 +53,12 @@ impl Metadata {
         Self { path, body: document.to_string().into() }
     }
 
-    /// The answer to a request of this method.
+    /// Returns the response to a request with this method.
     pub fn respond(&self, method: &Method) -> Response<Bytes> {
         const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
         let (status, body) = match *method {
             Method::GET => (StatusCode::OK, self.body.clone()),
-            // Whoever serves this leaves the body of the answer to HEAD out.
+            // The HTTP server removes the body from responses to HEAD.
             Method::HEAD => (StatusCode::OK, self.body.clone()),
             Method::OPTIONS => (StatusCode::NO_CONTENT, Bytes::new()),
             _ => (StatusCode::METHOD_NOT_ALLOWED, Bytes::new()),
@@ -70,7 +72,8 @@ impl Metadata {
             }
             StatusCode::NO_CONTENT => {
                 headers.push((ACCESS_CONTROL_ALLOW_METHODS, METHODS));
-                // Clients of MCP send their protocol version with this, too.
+                // MCP clients send `MCP-Protocol-Version` with this request, which needs
+                // permission.
                 headers.push((ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("*")));
             }
             _ => headers.push((ALLOW, METHODS)),
@@ -113,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_document_says_where_to_get_a_token() {
+    fn the_document_names_the_authorization_servers() {
         let resource = Uri::from_static("https://a.example/mcp");
         let mut settings = Settings::new(resource, "https://id.example", Keys::File("k".into()));
         let text = |settings: &Settings| String::from_utf8(Metadata::new(settings).body.to_vec()).unwrap();
@@ -130,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn every_page_may_read_it_and_nobody_may_write() {
+    fn every_origin_may_read_the_document() {
         let resource = Uri::from_static("https://a.example/mcp");
         let metadata = Metadata::new(&Settings::new(resource, "i", Keys::File("k".into())));
         for (method, status, has_body) in [

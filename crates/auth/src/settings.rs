@@ -1,4 +1,4 @@
-//! What the verification of tokens can be told.
+//! [`Settings`] of token verification, and the checks that they make sense.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,34 +9,40 @@ use steadfast_client::transport::Tls;
 use crate::algorithm::Algorithm;
 use crate::jwks::{KeySet, KeySetError};
 
-/// Which tokens are good here, and every bound.
+/// Which tokens are accepted, where the keys come from, and the bounds.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The address of the endpoint as its clients know it. They ask for tokens for it (RFC 8707).
+    /// The URL of the endpoint as clients know it. They request tokens for it (RFC 8707).
     pub resource: Uri,
-    /// Who gives tokens: exactly what they say in `iss`.
+    /// The issuer: the exact value of `iss` in tokens.
     pub issuer: String,
+    /// Where the issuer's public keys are.
     pub keys: Keys,
-    /// Tokens are for one of these. None: for the resource.
+    /// The accepted values of `aud`. Empty: only `resource`.
     pub audiences: Vec<String>,
-    /// How tokens may be signed.
+    /// The accepted signature algorithms.
     pub algorithms: Vec<Algorithm>,
-    /// What every token needs. None: nothing.
+    /// The scopes that every token must have.
     pub scopes: Vec<String>,
-    /// Where clients are sent for a token. None: to the issuer.
+    /// The authorization servers that the metadata document names. Empty: the issuer.
     pub authorization_servers: Vec<String>,
-    pub names: Names,
-    /// How far the clocks of others may be off.
+    /// Which claims form the principal.
+    pub principal: PrincipalClaims,
+    /// Every principal starts with this text, so that endpoints that share a store have different
+    /// principals.
+    pub principal_prefix: String,
+    /// The accepted difference between this clock and the issuer's, for `exp` and `nbf`.
     pub leeway: Duration,
-    /// The longest token.
+    /// The maximum length of a token.
     pub max_token_bytes: usize,
+    /// How keys are refreshed.
     pub fetching: Fetching,
-    /// Whom to believe where keys are fetched.
+    /// The certificate authorities that are trusted when keys are fetched.
     pub tls: Tls,
 }
 
 impl Settings {
-    /// Every default, for tokens of this issuer.
+    /// Returns the default settings for tokens of this issuer.
     pub fn new(resource: Uri, issuer: impl Into<String>, keys: Keys) -> Self {
         Self {
             resource,
@@ -46,15 +52,17 @@ impl Settings {
             algorithms: Algorithm::ALL.to_vec(),
             scopes: Vec::new(),
             authorization_servers: Vec::new(),
-            names: Names::Subject,
+            principal: PrincipalClaims::Subject,
+            principal_prefix: String::new(),
             leeway: Duration::from_secs(30),
-            // Tokens with the groups of large companies have some kilobytes.
+            // A token that lists the groups of a user in a large company has some kilobytes.
             max_token_bytes: 16 << 10,
             fetching: Fetching::default(),
             tls: Tls::public(),
         }
     }
 
+    /// Returns true if tokens for this audience are accepted.
     pub(crate) fn is_audience(&self, name: &str) -> bool {
         if self.audiences.is_empty() {
             is_same_resource(name, &self.resource.to_string())
@@ -63,12 +71,12 @@ impl Settings {
         }
     }
 
-    /// Everything that cannot be meant, as far as that can be told without a look at keys.
+    /// Returns all errors that can be found without fetching keys.
     pub fn faults(&self) -> Vec<StartError> {
         let mut faults = Vec::new();
         let resource = &self.resource;
-        let has_place = resource.authority().is_some() && resource.query().is_none();
-        if !has_place || !(is_secure(resource) || is_loopback(resource)) {
+        let is_absolute = resource.authority().is_some() && resource.query().is_none();
+        if !is_absolute || !(is_secure(resource) || is_loopback(resource)) {
             faults.push(StartError::Resource(resource.to_string()));
         }
         if self.issuer.is_empty() {
@@ -87,6 +95,7 @@ impl Settings {
         faults
     }
 
+    /// Fails with the first of the errors.
     pub(crate) fn check(&self) -> Result<(), StartError> {
         self.faults().into_iter().next().map_or(Ok(()), Err)
     }
@@ -95,14 +104,14 @@ impl Settings {
 /// Where the issuer's public keys are, as a JSON Web Key Set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Keys {
-    /// Over https; over http from this machine only.
+    /// Fetched with https, or with http from a loopback address only.
     Url(Uri),
-    /// Read again as often as an address would be.
+    /// Read from a file, and read again as often as a URL is fetched.
     File(PathBuf),
 }
 
 impl Keys {
-    /// Whether this is what a file of keys has to have in it.
+    /// Fails unless `text`, the content of `file`, is a usable key set.
     pub fn check_file(file: &Path, text: &str) -> Result<(), StartError> {
         let unusable =
             |error: KeySetError| StartError::KeysFile { file: file.into(), why: error.to_string() };
@@ -110,28 +119,28 @@ impl Keys {
     }
 }
 
-/// What makes a principal.
+/// The claims of a token that form its principal, together with the issuer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Names {
-    /// The subject of its token, whichever client it uses.
+pub enum PrincipalClaims {
+    /// The subject. All clients of one user share the user's sessions.
     #[default]
     Subject,
-    /// The subject with the client: one program's sessions are not another's, even of the same user.
+    /// The subject and the client. Two clients of one user have separate sessions.
     SubjectAndClient,
 }
 
-/// How keys are kept up to date.
+/// When keys are fetched, and the bounds of a fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fetching {
-    /// How long keys are used without a look for newer ones.
+    /// How long keys are used before they are fetched again.
     pub fresh: Duration,
-    /// How long keys are used while newer ones cannot be had. After that nobody can be told.
+    /// How long keys are used if fetching fails. After that every request is refused with 503.
     pub stale: Duration,
-    /// The shortest time between two looks, whatever tokens say of unknown keys.
+    /// The minimum time between two fetches, so that tokens with unknown keys cannot cause more.
     pub pause: Duration,
-    /// How long a look may take.
+    /// How long a fetch may take.
     pub timeout: Duration,
-    /// The largest key set.
+    /// The maximum size of a key set.
     pub max_bytes: usize,
 }
 
@@ -147,24 +156,26 @@ impl Default for Fetching {
     }
 }
 
-/// Why tokens cannot be verified at all: the operator is to blame.
+/// Why token verification cannot start. The operator is to blame.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
-    #[error("{0} is not the address of a resource: write https://HOST/PATH; http is for this machine only")]
+    #[error(
+        "{0} is not the URL of a resource: use https://HOST/PATH; http is allowed for loopback hosts only"
+    )]
     Resource(String),
-    #[error("the issuer has no name")]
+    #[error("the issuer is empty")]
     Issuer,
-    #[error("no algorithm is accepted")]
+    #[error("the list of algorithms is empty")]
     Algorithms,
-    #[error("{0:?} is not a scope: it needs letters, and no spaces, quotes or backslashes")]
+    #[error("{0:?} is not a scope: it must not be empty, nor contain spaces, quotes or backslashes")]
     Scope(String),
-    #[error("{0} is not an address for keys: write https://HOST/PATH; http is for this machine only")]
+    #[error("{0} is not a URL for keys: use https://HOST/PATH; http is allowed for loopback hosts only")]
     KeysUrl(String),
     #[error("the keys in {} cannot be used: {why}", file.display())]
     KeysFile { file: PathBuf, why: String },
 }
 
-/// Whether two addresses name one resource: with or without a slash at the end.
+/// Returns true if two URLs are equal, apart from a slash at the end.
 fn is_same_resource(one: &str, other: &str) -> bool {
     one.strip_suffix('/').unwrap_or(one) == other.strip_suffix('/').unwrap_or(other)
 }
@@ -177,7 +188,7 @@ pub(crate) fn is_loopback(url: &Uri) -> bool {
     url.scheme_str() == Some("http") && matches!(url.host(), Some("localhost" | "127.0.0.1" | "[::1]"))
 }
 
-/// RFC 6749, 3.3.
+/// Returns true if the text is a `scope-token` (RFC 6749, section 3.3).
 fn is_scope(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| matches!(byte, b'!' | b'#'..=b'[' | b']'..=b'~'))
 }
@@ -187,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_that_cannot_be_meant_are_refused() {
+    fn invalid_settings_are_refused() {
         let good = || {
             let resource = Uri::from_static("https://mcp.example.com/mcp");
             Settings::new(resource, "https://id.example.com", Keys::File("keys.json".into()))
@@ -214,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_for_the_resource_unless_said_otherwise() {
+    fn the_default_audience_is_the_resource() {
         let resource = Uri::from_static("https://mcp.example.com/mcp");
         let mut settings = Settings::new(resource, "i", Keys::File("keys.json".into()));
         let check =

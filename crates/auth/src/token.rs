@@ -1,4 +1,5 @@
-//! The outside of a token (RFC 7515, compact form): what it claims about itself, before anything of it is believed.
+//! Finds the bearer token of a request and parses it (RFC 7515, compact form), before its signature
+//! is verified.
 
 use std::str;
 
@@ -10,15 +11,16 @@ use serde::Deserialize;
 use crate::algorithm::Algorithm;
 use crate::claims::TokenError;
 
-/// The token of a request: `None` if it has none of ours, and shows perhaps something else.
+/// Returns the bearer token of a request, or `None` if the request has no `Authorization` header or
+/// one with another scheme.
 pub(crate) fn of_request(parts: &Parts, max_bytes: usize) -> Result<Option<&str>, TokenError> {
-    let mut shown = parts.headers.get_all(AUTHORIZATION).iter();
-    let value = match (shown.next(), shown.next()) {
+    let mut values = parts.headers.get_all(AUTHORIZATION).iter();
+    let value = match (values.next(), values.next()) {
         (None, _) => return Ok(None),
         (Some(value), None) => value,
         (Some(_), Some(_)) => return Err(TokenError::Several),
     };
-    // Nothing of it has to be read to know that it is none.
+    // The scheme is compared as bytes: a header with another scheme need not be text.
     let Some((scheme, rest)) = value.as_bytes().split_at_checked("Bearer ".len()) else { return Ok(None) };
     if !scheme.eq_ignore_ascii_case(b"Bearer ") {
         return Ok(None);
@@ -30,19 +32,20 @@ pub(crate) fn of_request(parts: &Parts, max_bytes: usize) -> Result<Option<&str>
     if token.is_empty() { Err(TokenError::Malformed) } else { Ok(Some(token)) }
 }
 
-/// A token in its parts.
+/// A parsed token. Nothing in it is trusted before the signature is verified.
 #[derive(Debug)]
 pub(crate) struct Token<'a> {
     pub(crate) algorithm: Algorithm,
     pub(crate) key_id: Option<String>,
-    /// What is signed.
+    /// The part of the token that the signature covers.
     pub(crate) signed: &'a str,
     pub(crate) signature: Vec<u8>,
-    /// What it says, as JSON text. To be read after the signature is found to be good.
+    /// The claims as JSON. Parse them only after the signature is verified.
     pub(crate) claims: Vec<u8>,
 }
 
 impl<'a> Token<'a> {
+    /// Parses the header, decodes the signature and the claims.
     pub(crate) fn parse(text: &'a str) -> Result<Self, TokenError> {
         #[derive(Deserialize)]
         struct Header {
@@ -66,13 +69,15 @@ impl<'a> Token<'a> {
     }
 }
 
-/// Tokens for other purposes may be signed by the same keys.
+/// Returns true if `typ` is the type of an access token. Other kinds of tokens, such as logout
+/// tokens, may be signed with the same keys.
 fn is_access_token(kind: &str) -> bool {
     let kind = kind.to_ascii_lowercase();
     matches!(kind.strip_prefix("application/").unwrap_or(&kind), "jwt" | "at+jwt")
 }
 
-/// A dot in it is no letter of base64, so a token with more than three parts ends here.
+/// Decodes base64url. The alphabet has no dot, so decoding fails for a token with more than three
+/// parts.
 fn decode(part: &str) -> Result<Vec<u8>, TokenError> {
     BASE64URL_NOPAD.decode(part.as_bytes()).map_err(|_| TokenError::Malformed)
 }

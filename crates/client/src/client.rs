@@ -1,199 +1,207 @@
-//! The client: what its owner holds.
+//! The client itself: connecting, calls, notifications, the standalone stream and closing.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::HeaderMap;
-use steadfast_wire::Revision;
+use steadfast_wire::{RawObject, Revision};
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use crate::asks::Asks;
-use crate::call::{Call, CallOptions};
-use crate::config::{Config, Standalone};
-use crate::era::{self, Peer};
-use crate::errand::{Errand, Listener};
+use crate::call::{Call, CallObserver, CallOptions, InFlight, PreparedCall};
+use crate::config::{Config, StandaloneStream};
 use crate::error::Error;
-use crate::in_flight::InFlight;
+use crate::handler::ClientHandler;
 use crate::legacy::{self, Sessions};
-use crate::link::Link;
-use crate::modern::{self, Tools};
-use crate::owner::Owner;
+use crate::modern::{self, ToolAnnotations};
+use crate::negotiation::{self, Negotiated};
+use crate::peer::Peer;
+use crate::server_requests::ServerRequests;
 use crate::shared::{Mode, Shared};
 use crate::transport::{Http, Transport};
-use steadfast_wire::members::Members;
 
-/// A client of one server. Clones are the same client; when the last of them and of its calls is gone, everything that
-/// runs for it ends, but only [`close`](Self::close) ends the session at the server.
+/// A client of one server. Clones share one client. When the last clone and the last of its calls
+/// are dropped, all background tasks of the client end. Only [`close`](Self::close) ends the
+/// session at the server.
 #[derive(Clone, Debug)]
 pub struct Client {
-    life: Arc<Life>,
+    inner: Arc<Inner>,
 }
 
 impl Client {
-    /// Connects over plain HTTP: agrees on a revision, and opens a session if that has sessions.
-    pub async fn connect(config: Config, owner: impl Owner) -> Result<Self, Error> {
+    /// Connects over plain HTTP. Negotiates a revision, and opens a session if that revision has
+    /// sessions.
+    pub async fn connect(config: Config, handler: impl ClientHandler) -> Result<Self, Error> {
         let transport = Http::new(&config.timeouts, &config.limits);
-        Self::connect_over(transport, config, owner).await
+        Self::connect_over(transport, config, handler).await
     }
 
-    /// Connects over any transport.
+    /// Connects over the given transport.
     pub async fn connect_over(
         transport: impl Transport,
         config: Config,
-        owner: impl Owner,
+        handler: impl ClientHandler,
     ) -> Result<Self, Error> {
-        let link = Link::new(Arc::new(transport), &config)?;
-        let mode = match era::settle(&link, config.era).await? {
-            Peer::Session(session) => Mode::Session(Sessions::new(session)),
-            Peer::Stateless(server) => Mode::Stateless(Tools::new(server, &config)),
+        let peer = Peer::new(Arc::new(transport), &config)?;
+        let mode = match negotiation::negotiate(&peer, config.era).await? {
+            Negotiated::Session(session) => Mode::Session(Sessions::new(session)),
+            Negotiated::Stateless(server) => Mode::Stateless(ToolAnnotations::new(server, &config)),
         };
-        Ok(Self::start(link, mode, &config, owner))
+        Ok(Self::start(peer, mode, &config, handler))
     }
 
-    /// Goes on with a session that was opened before, maybe by another process. Nothing is sent: if the server has forgotten
-    /// it, the first call finds out.
+    /// Continues a session that was opened earlier, possibly by another process. Sends nothing: if
+    /// the server has lost the session, the first call discovers that.
     pub fn resume_over(
         transport: impl Transport,
         config: &Config,
         session: OpenSession,
-        owner: impl Owner,
+        handler: impl ClientHandler,
     ) -> Result<Self, Error> {
-        let link = Link::new(Arc::new(transport), config)?;
-        let mode = Mode::Session(Sessions::new(legacy::reopen(session)?));
-        Ok(Self::start(link, mode, config, owner))
+        let peer = Peer::new(Arc::new(transport), config)?;
+        let mode = Mode::Session(Sessions::new(legacy::resume_session(session)?));
+        Ok(Self::start(peer, mode, config, handler))
     }
 
-    fn start(link: Link, mode: Mode, config: &Config, owner: impl Owner) -> Self {
+    fn start(peer: Peer, mode: Mode, config: &Config, handler: impl ClientHandler) -> Self {
         let shared = Arc::new(Shared {
-            asks: Asks::new(config.order, &config.limits),
+            server_requests: ServerRequests::new(config.server_request_order, &config.limits),
             calls: Arc::new(Semaphore::new(config.limits.calls)),
             closing: CancellationToken::new(),
             in_flight: InFlight::default(),
-            answered: Notify::new(),
-            shown: Box::default(),
-            reopening: Notify::new(),
-            deaf: CancellationToken::new(),
-            standalone: Mutex::default(),
-            owner: Arc::new(owner),
-            link,
+            call_answered: Notify::new(),
+            headers_changed: Box::default(),
+            reopen_standalone: Notify::new(),
+            standalone_disabled: CancellationToken::new(),
+            standalone_stream: Mutex::default(),
+            handler: Arc::new(handler),
+            peer,
             mode,
         });
-        let client = Self { life: Arc::new(Life { shared }) };
-        if config.standalone == Standalone::Held {
-            client.hold_standalone();
+        let client = Self { inner: Arc::new(Inner { shared }) };
+        if config.standalone_stream == StandaloneStream::Open {
+            client.open_standalone_stream();
         }
         client
     }
 
-    /// Holds the standalone stream of the session from now on, if that was not done before.
-    pub fn hold_standalone(&self) {
-        let shared = &self.life.shared;
+    /// Opens the standalone stream of the session and keeps it open. Does nothing if it is open
+    /// already or if the revision has no sessions.
+    pub fn open_standalone_stream(&self) {
+        let shared = &self.inner.shared;
         let has_session = matches!(shared.mode, Mode::Session(_));
-        let mut standalone = shared.standalone.lock().unwrap_or_else(PoisonError::into_inner);
-        if has_session && standalone.is_none() {
-            let released = standalone.insert(CancellationToken::new()).clone();
+        let mut standalone_stream = shared.standalone_stream.lock().unwrap_or_else(PoisonError::into_inner);
+        if has_session && standalone_stream.is_none() {
+            let released = standalone_stream.insert(CancellationToken::new()).clone();
             let shared = Arc::clone(shared);
             tokio::spawn(async move {
                 tokio::select! {
                     () = released.cancelled() => {}
-                    () = legacy::hold_standalone(shared) => {}
+                    () = legacy::run_standalone_stream(shared) => {}
                 }
             });
         }
     }
 
-    /// Opens it again from where it is, if it is open and the server has said nothing on it yet. It may be one on which it never
-    /// will: there are servers that give us such a one while somebody else has the stream.
-    pub fn reopen_standalone(&self) {
-        self.life.shared.reopening.notify_waiters();
+    /// Closes and reopens the standalone stream at its current position if the server has sent no
+    /// data on it. Some servers accept a second standalone stream while another client still holds
+    /// the first one, and never send anything on the second.
+    pub fn reopen_standalone_stream(&self) {
+        self.inner.shared.reopen_standalone.notify_waiters();
     }
 
-    /// Does not hold it any more, if it did.
-    pub fn release_standalone(&self) {
-        let mut standalone = self.life.shared.standalone.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(held) = standalone.take() {
+    /// Closes the standalone stream. [`open_standalone_stream`](Self::open_standalone_stream) can
+    /// open it again.
+    pub fn close_standalone_stream(&self) {
+        let mut standalone_stream =
+            self.inner.shared.standalone_stream.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(held) = standalone_stream.take() {
             held.cancel();
         }
     }
 
-    /// Lets go of the standalone stream at once, and for good: somebody else listens. Calls are not concerned.
-    pub fn leave_standalone(&self) {
-        self.life.shared.deaf.cancel();
+    /// Closes the standalone stream immediately and permanently, because another process reads it
+    /// now. Calls continue.
+    pub fn disable_standalone_stream(&self) {
+        self.inner.shared.standalone_disabled.cancel();
     }
 
-    /// Begins a call. `params` is the JSON text of an object.
+    /// Starts a call. `params` is the JSON text of an object. Fails with [`Error::TooManyCalls`] if
+    /// [`Limits::calls`](crate::Limits::calls) calls are in flight.
     pub fn call(&self, method: &str, params: Option<&str>) -> Result<Call, Error> {
         self.call_with(method, params, CallOptions::default())
     }
 
     pub fn call_with(&self, method: &str, params: Option<&str>, options: CallOptions) -> Result<Call, Error> {
-        Call::start(&self.life, method, params, options)
+        Call::start(&self.inner, method, params, options)
     }
 
-    /// A call for whoever wants to run it in a task of its own: nothing is sent before [`Errand::run`].
-    pub fn errand(
+    /// Creates a call that the application runs in its own task. Nothing is sent before
+    /// [`PreparedCall::run`].
+    pub fn prepare(
         &self,
         method: &str,
         params: Option<&str>,
         options: CallOptions,
-        listener: Arc<dyn Listener>,
-    ) -> Result<Errand, Error> {
-        Errand::new(&self.life, method, params, options, listener)
+        observer: Arc<dyn CallObserver>,
+    ) -> Result<PreparedCall, Error> {
+        PreparedCall::new(&self.inner, method, params, options, observer)
     }
 
-    /// Sends a notification.
+    /// Sends a notification. `params` is the JSON text of an object.
     pub async fn notify(&self, method: &str, params: Option<&str>) -> Result<(), Error> {
-        let shared = &self.life.shared;
+        let shared = &self.inner.shared;
         if shared.closing.is_cancelled() {
             return Err(Error::Closed);
         }
-        let params = params.map(Members::parse).transpose().map_err(|_| Error::BadParams)?;
+        let params = params.map(RawObject::parse).transpose().map_err(|_| Error::BadParams)?;
         match &shared.mode {
             Mode::Session(sessions) => legacy::notify(shared, sessions, method, params.as_ref()).await,
             Mode::Stateless(_) => modern::notify(shared, method, params).await,
         }
     }
 
-    /// From now on these are sent with every request, in place of those of the configuration.
+    /// Replaces the headers of the configuration. The new headers are sent with every request from
+    /// now on.
     pub fn set_headers(&self, headers: HeaderMap) {
-        self.life.shared.link.set_headers(headers);
-        self.life.shared.shown.notify_one();
+        self.inner.shared.peer.set_headers(headers);
+        self.inner.shared.headers_changed.notify_one();
     }
 
-    /// The revision in use.
+    /// The protocol revision in use.
     pub fn revision(&self) -> Revision {
-        self.life.shared.revision()
+        self.inner.shared.revision()
     }
 
-    /// What the server said of itself: the JSON text of the result of `initialize` or `server/discover`.
+    /// How the server described itself: the JSON text of the result of `initialize` or
+    /// `server/discover`.
     pub fn server(&self) -> Bytes {
-        match &self.life.shared.mode {
+        match &self.inner.shared.mode {
             Mode::Session(sessions) => sessions.current().server.clone(),
             Mode::Stateless(tools) => tools.server(),
         }
     }
 
-    /// The id of the session, if there is one and the server gave it a name.
+    /// The session id, if the revision has sessions and the server assigned an id.
     pub fn session_id(&self) -> Option<String> {
-        match &self.life.shared.mode {
+        match &self.inner.shared.mode {
             Mode::Session(sessions) => sessions.current().id_text(),
             Mode::Stateless(_) => None,
         }
     }
 
-    /// The session in use, for whoever goes on with it later.
+    /// The current session, in the form that [`resume_over`](Self::resume_over) accepts.
     pub fn session(&self) -> Option<OpenSession> {
-        match &self.life.shared.mode {
-            Mode::Session(sessions) => Some(sessions.current().open()),
+        match &self.inner.shared.mode {
+            Mode::Session(sessions) => Some(sessions.current().to_open_session()),
             Mode::Stateless(_) => None,
         }
     }
 
-    /// Ends the client: calls in flight end with [`Error::Closed`], asks are dropped, and the server is told to forget the
-    /// session.
+    /// Closes the client. Calls in flight end with [`Error::Closed`], server requests are dropped,
+    /// and the session is deleted at the server.
     pub async fn close(self) -> Result<(), Error> {
-        let shared = &self.life.shared;
+        let shared = &self.inner.shared;
         shared.closing.cancel();
         match &shared.mode {
             Mode::Session(sessions) => legacy::close(shared, &sessions.current()).await,
@@ -202,23 +210,24 @@ impl Client {
     }
 }
 
-/// A session that the server knows.
+/// A session that exists at the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenSession {
-    /// A server may do without.
+    /// `None` if the server assigned no id.
     pub id: Option<String>,
     pub revision: Revision,
     /// The JSON text of the result of `initialize`.
     pub server: Bytes,
 }
 
-/// Ends what runs for a client when the last handle is dropped.
+/// The state that every handle (`Client`, `Call`, `PreparedCall`) keeps alive. Background tasks
+/// hold only [`Shared`], so they end when the last handle is dropped.
 #[derive(Debug)]
-pub(crate) struct Life {
+pub(crate) struct Inner {
     pub(crate) shared: Arc<Shared>,
 }
 
-impl Drop for Life {
+impl Drop for Inner {
     fn drop(&mut self) {
         self.shared.closing.cancel();
     }

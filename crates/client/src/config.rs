@@ -1,34 +1,36 @@
-//! What a client is told before it starts.
+//! Configuration of a client: address, identity, limits, timeouts and backoff.
 
 use std::fmt;
 use std::time::Duration;
 
 use http::{HeaderMap, Uri};
-use steadfast_wire::Revision;
+use steadfast_wire::{DoublingDelay, Revision};
 
-/// Where the server is, who we are, and every bound.
+/// Everything that a client needs to know before it connects.
 #[derive(Clone)]
 pub struct Config {
     pub url: Uri,
     pub era: Era,
-    /// What the owner can do, as the JSON text of an object. Servers ask for nothing else.
+    /// The client capabilities, as the JSON text of an object. Servers send only requests that
+    /// these capabilities allow.
     pub capabilities: String,
-    /// Who we are, as the JSON text of an object with `name` and `version`.
+    /// The client's `clientInfo`, as the JSON text of an object with `name` and `version`.
     pub info: String,
-    /// Sent with every request, such as `Authorization`.
+    /// Headers that are sent with every request, such as `Authorization`.
     pub headers: HeaderMap,
-    /// Whether to hold the standalone stream of a session open.
-    pub standalone: Standalone,
-    pub order: Order,
+    /// Whether to keep the standalone stream of a session open from the start.
+    pub standalone_stream: StandaloneStream,
+    pub server_request_order: ServerRequestOrder,
     pub limits: Limits,
     pub timeouts: Timeouts,
     pub backoff: Backoff,
-    /// The first id of ours, and the first progress token. Whoever resumes a session begins where the server has seen none.
+    /// The first request id, which is also the first progress token. A client that resumes a
+    /// session must start at an id that the server has not seen.
     pub first_id: i64,
 }
 
 impl Config {
-    /// Every default, for an owner that can do nothing but call.
+    /// Default values for everything but the address. The client announces no capabilities.
     pub fn new(url: Uri) -> Self {
         let info = concat!(r#"{"name":"steadfast","version":""#, env!("CARGO_PKG_VERSION"), r#""}"#);
         Self {
@@ -37,8 +39,8 @@ impl Config {
             capabilities: "{}".to_owned(),
             info: info.to_owned(),
             headers: HeaderMap::new(),
-            standalone: Standalone::Closed,
-            order: Order::Concurrent,
+            standalone_stream: StandaloneStream::Closed,
+            server_request_order: ServerRequestOrder::Concurrent,
             limits: Limits::default(),
             timeouts: Timeouts::default(),
             backoff: Backoff::default(),
@@ -47,73 +49,80 @@ impl Config {
     }
 }
 
-/// Leaves out the values of headers, which may be secrets.
+/// Omits the values of headers, which may be secrets.
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = self.headers.keys().collect();
         let mut text = f.debug_struct("Config");
         text.field("url", &self.url).field("era", &self.era).field("headers", &names);
-        text.field("standalone", &self.standalone).field("order", &self.order);
+        text.field("standalone", &self.standalone_stream).field("order", &self.server_request_order);
         text.field("limits", &self.limits).field("timeouts", &self.timeouts).field("backoff", &self.backoff);
         text.finish_non_exhaustive()
     }
 }
 
-/// Which revision to speak.
+/// Which protocol revision to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Era {
-    /// Ask the server, once, when connecting: `server/discover` first, `initialize` if it does not know that.
+    /// Detect the revision when connecting: send `server/discover`, then `initialize` if the server
+    /// does not know that method.
     Probe,
-    /// Open a session and offer this revision; the server may answer with another that has sessions.
+    /// Open a session and offer this revision. The server may answer with another revision that has
+    /// sessions.
     Session(Revision),
     /// 2026-07-28.
     Stateless,
 }
 
-/// What becomes of the stream that a server may use for messages of no call.
+/// What to do with the stream that a server uses for messages that belong to no call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standalone {
+pub enum StandaloneStream {
     Closed,
-    Held,
+    Open,
 }
 
-/// How asks are handled.
+/// How server requests (sampling, elicitation, roots) are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// As many at once as [`Limits::asks`] allows.
+pub enum ServerRequestOrder {
+    /// Concurrently, up to [`Limits::server_requests`].
     Concurrent,
-    /// One at a time, in the order of their arrival; an answer is on its way before the next ask is begun.
+    /// One at a time, in order of arrival. The client sends an answer before it starts the next
+    /// request.
     Strict,
 }
 
-/// How much a server may make us hold, and an owner may start.
+/// Bounds on memory that a server can make the client use, and on calls in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Calls at a time. One more is refused: [`Error::TooManyCalls`](crate::Error::TooManyCalls).
+    /// Calls in flight. Another call fails with
+    /// [`Error::TooManyCalls`](crate::Error::TooManyCalls).
     pub calls: usize,
-    /// Asks that are handled at a time. More wait.
-    pub asks: usize,
-    /// Asks that wait. When so many do, no stream that carries another is read on.
-    pub waiting_asks: usize,
-    /// Notifications of a call that its owner has not taken. When so many wait, the call's stream is not read on.
+    /// Server requests that are handled concurrently. Further requests are queued.
+    pub server_requests: usize,
+    /// Server requests in the queue. While the queue is full, the client stops reading streams that
+    /// carry another server request.
+    pub queued_server_requests: usize,
+    /// Notifications of a call that the application has not read. While that many are unread, the
+    /// client stops reading the call's stream.
     pub notifications: usize,
-    /// The longest JSON body of an answer.
+    /// The longest JSON body of a response.
     pub body_bytes: usize,
     /// The longest line of an event stream.
     pub line_bytes: usize,
     /// The longest event of an event stream.
     pub event_bytes: usize,
-    /// The longest head of an answer; hyper wants at least 8 KiB.
+    /// The longest head of a response. Values below 8 KiB count as 8 KiB.
     pub head_bytes: usize,
-    /// Headers of an answer.
+    /// Headers of a response.
     pub headers: usize,
     /// Messages in one batch of 2025-03-26.
     pub batch: usize,
-    /// Tools whose annotations are remembered. Only those that have some count; the oldest is forgotten first.
+    /// Tools whose annotations are cached. Tools without annotations take no room. The oldest entry
+    /// is evicted first.
     pub tools: usize,
     /// Pages of `tools/list` that are read to find the annotations of one tool.
     pub pages: usize,
-    /// How often one call may come back and ask for more input.
+    /// How many times one call may request more input.
     pub rounds: usize,
 }
 
@@ -121,10 +130,10 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             calls: 1024,
-            asks: 64,
-            waiting_asks: 64,
+            server_requests: 64,
+            queued_server_requests: 64,
             notifications: 64,
-            // As large as the largest answers that are in use, with room: images and files in base64.
+            // The largest answers in use (images and files in base64), with a margin.
             body_bytes: 32 << 20,
             line_bytes: 32 << 20,
             event_bytes: 32 << 20,
@@ -138,19 +147,23 @@ impl Default for Limits {
     }
 }
 
-/// How long to wait for what.
+/// How long the client waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For a connection.
+    /// For a connection to be established.
     pub connect: Duration,
-    /// For the head of an answer to a call. A server that answers in JSON sends it when the call is done.
+    /// For the head of the response to a call. A server that answers in JSON sends the head when
+    /// the call is done.
     pub head: Duration,
-    /// For a whole call, all resumptions, asks and rounds included. `subscriptions/listen` has no such bound.
+    /// For a whole call, including resumptions, server requests and rounds of input.
+    /// `subscriptions/listen` has no such bound.
     pub call: Duration,
-    /// For everything that is no call: `initialize`, notifications, answers, DELETE, the head of a GET.
+    /// For everything that is not a call: `initialize`, notifications, answers, DELETE, the head of
+    /// the response to a GET.
     pub control: Duration,
-    /// For a server that mixes up its responses: how long a call whose response held no answer waits for the response to
-    /// another call to hold it, and how long a call that was answered in this way still reads its own response.
+    /// For servers that mix up their responses. A call whose response held no answer waits this
+    /// long for its answer on another response. A call that was answered on another response reads
+    /// its own response for this long.
     pub misrouted: Duration,
 }
 
@@ -166,20 +179,22 @@ impl Default for Timeouts {
     }
 }
 
-/// When to try again.
+/// When to retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
-    /// The wait before the first attempt, if the server has not said how long; each later one is twice as long.
+    /// The wait before the first retry, unless the server chose one. Each later wait is twice as
+    /// long.
     pub first: Duration,
-    /// The longest wait of our own choice.
+    /// The upper bound of the doubled wait.
     pub longest: Duration,
-    /// The longest wait that a server may choose.
+    /// The upper bound of a wait that a server chooses (SSE `retry:`).
     pub longest_retry: Duration,
-    /// Failures in a row after which to give up.
+    /// Consecutive failures after which the client gives up.
     pub attempts: u32,
-    /// The wait between later attempts to open the standalone stream of a server that is away: nobody calls a server only to find
-    /// out whether it can be heard again.
-    pub seldom: Duration,
+    /// The wait between attempts to reopen the standalone stream after the client gave up. The
+    /// client keeps trying because the application has no other reason to contact a server whose
+    /// stream is down.
+    pub standalone_retry: Duration,
 }
 
 impl Default for Backoff {
@@ -189,31 +204,21 @@ impl Default for Backoff {
             longest: Duration::from_secs(30),
             longest_retry: Duration::from_secs(600),
             attempts: 8,
-            seldom: Duration::from_secs(30),
+            standalone_retry: Duration::from_secs(30),
         }
     }
 }
 
 impl Backoff {
-    /// The wait after so many failures in a row.
-    pub(crate) fn wait(&self, failures: u32) -> Duration {
-        let doubled = 2u32.saturating_pow(failures.saturating_sub(1));
-        self.first.saturating_mul(doubled).min(self.longest)
+    /// The wait after this many consecutive failures.
+    pub fn wait(&self, failures: u32) -> Duration {
+        DoublingDelay { first: self.first, longest: self.longest }.after(failures)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn waits_double_up_to_the_longest() {
-        let (first, longest) = (Duration::from_secs(1), Duration::from_secs(5));
-        let backoff = Backoff { first, longest, ..Backoff::default() };
-        for (failures, seconds) in [(0, 1), (1, 1), (2, 2), (3, 4), (4, 5), (40, 5), (u32::MAX, 5)] {
-            assert_eq!(backoff.wait(failures).as_secs(), seconds, "{failures}");
-        }
-    }
 
     #[test]
     fn headers_are_not_printed() {

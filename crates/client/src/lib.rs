@@ -1,48 +1,52 @@
-//! An MCP client of every revision that nobody has to wait for in vain.
+//! An MCP client for every protocol revision. Each call ends in exactly one outcome.
 //!
-//! A [`Client`] speaks 2025-03-26, 2025-06-18 and 2025-11-25, which have sessions, and 2026-07-28, which has none; which one
-//! it is, is configured or found out ([`Era`]). Every [`Call`] ends in one [`Answer`] or one [`Error`], and an error says who
-//! is to blame and whether the call may have taken effect.
+//! A [`Client`] speaks 2025-03-26, 2025-06-18 and 2025-11-25, which have sessions, and 2026-07-28,
+//! which is stateless. The revision is configured or detected ([`Era`]). Every [`Call`] ends in one
+//! [`Answer`] or one [`Error`]. An error says which side is to blame ([`Error::blame`]) and whether
+//! the call may have taken effect ([`Error::effect`]).
 //!
-//! - A stream that breaks before the answer is resumed if the server gave event ids; if that is impossible, the outcome is
-//!   [unknown](Error::OutcomeUnknown), and the call is not repeated.
-//! - A session that the server has forgotten is opened again, once for all calls that notice.
-//! - The server's asks (sampling, elicitation, roots) are handled side by side, up to [`Limits::asks`]; more of them wait,
-//!   and then their streams do. [`Order::Strict`] handles them one by one.
-//! - A stateless call that asks for input gets it from the same [`Owner`], and is repeated with it.
-//! - An answer that a server with sessions sends in the response to another request reaches its call all the same.
-//! - Payloads are JSON text and stay as they came.
+//! - If a stream breaks before the answer, the client resumes it, provided that the server sent
+//!   event ids. Otherwise the outcome is [unknown](Error::OutcomeUnknown), and the client does not
+//!   retry the call.
+//! - If the server has lost the session, the client opens a new one, once for all affected calls.
+//! - The [`ClientHandler`] answers server requests (sampling, elicitation, roots) concurrently, up
+//!   to [`Limits::server_requests`]. Further requests are queued. While the queue is full, the
+//!   client stops reading their streams. [`ServerRequestOrder::Strict`] handles them one by one.
+//! - If a stateless call requires input, the handler provides it and the client repeats the call
+//!   with the input.
+//! - If a server with sessions sends an answer in the response to another request, the answer still
+//!   reaches its call.
+//! - Payloads are JSON texts and are passed on unchanged.
 //!
-//! The client lives in a tokio runtime: it has a task for each call, each ask in hand and the standalone stream, and they
-//! end with it.
+//! The client needs a tokio runtime. It has one task for each call, for each server request and for
+//! the standalone stream. The tasks end with the client.
 //!
 //! ```no_run
-//! use steadfast_client::{Answer, Ask, Boxed, Bytes, Client, Config, ErrorObject, Owner, Step};
+//! use steadfast_client::{ Answer, BoxFuture, Bytes, CallEvent, Client, ClientHandler, Config,
+//! ErrorObject, ServerRequest, };
 //!
-//! /// Says yes to whatever the server asks.
-//! struct Agreeable;
+//! /// Accepts every request of the server.
+//! struct AcceptAll;
 //!
-//! impl Owner for Agreeable {
-//!     fn answer(&self, _ask: Ask) -> Boxed<'_, Result<Bytes, ErrorObject>> {
-//!         Box::pin(async { Ok(Bytes::from_static(br#"{"action":"accept","content":{}}"#)) })
-//!     }
-//! }
+//! impl ClientHandler for AcceptAll { fn on_server_request(&self, _request: ServerRequest) ->
+//! BoxFuture<'_, Result<Bytes, ErrorObject>> { Box::pin(async {
+//! Ok(Bytes::from_static(br#"{"action":"accept","content":{}}"#)) }) } }
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let mut config = Config::new("http://localhost:8080/mcp".parse()?);
 //! config.capabilities = r#"{"elicitation":{}}"#.to_owned();
-//! let client = Client::connect(config, Agreeable).await?;
+//! let client = Client::connect(config, AcceptAll).await?;
 //! let mut call = client.call("tools/call", Some(r#"{"name":"deploy","arguments":{}}"#))?;
 //! let outcome = loop {
 //!     match call.next().await {
-//!         Step::Notification(notification) => println!("{}", notification.method),
-//!         Step::Done(outcome) => break outcome,
+//!         CallEvent::Notification(notification) => println!("{}", notification.method),
+//!         CallEvent::Done(outcome) => break outcome,
 //!     }
 //! };
 //! match outcome {
-//!     Ok(Answer::Result(result)) => println!("{}", String::from_utf8_lossy(&result)),
-//!     Ok(Answer::Error(error)) => println!("the tool failed: {}", String::from_utf8_lossy(&error)),
-//!     Err(error) => println!("{error} (blame: {:?}, effect: {:?})", error.blame(), error.effect()),
+//!     Ok(Answer::Result(json)) => println!("{}", String::from_utf8_lossy(&json)),
+//!     Ok(Answer::Error(json)) => println!("tool failed: {}", String::from_utf8_lossy(&json)),
+//!     Err(error) => println!("{error} ({:?}, {:?})", error.blame(), error.effect()),
 //! }
 //! client.close().await?;
 //! # Ok(())
@@ -50,32 +54,29 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod asks;
 mod call;
 mod client;
 mod config;
-mod era;
-mod errand;
 mod error;
-mod in_flight;
-pub mod incoming;
+mod handler;
 mod legacy;
-mod link;
-mod message;
 mod modern;
-mod owner;
-mod resume;
+mod negotiation;
+mod peer;
+mod server_requests;
 mod shared;
 pub mod transport;
 
 pub use bytes::Bytes;
-pub use call::{Call, CallOptions, Canceller, Step};
+pub use call::{Call, CallEvent, CallObserver, CallOptions, Canceller, PreparedCall};
 pub use client::{Client, OpenSession};
-pub use config::{Backoff, Config, Era, Limits, Order, Standalone, Timeouts};
-pub use errand::{Errand, Listener};
+pub use config::{Backoff, Config, Era, Limits, ServerRequestOrder, StandaloneStream, Timeouts};
 pub use error::{Blame, Effect, Error, Wait};
+pub use handler::{
+    BoxFuture, ClientHandler, Event, LostSessionAction, Misrouting, Notification, ReplayRequest,
+    ServerRequest,
+};
 pub use http::{HeaderMap, Uri};
-pub use message::Answer;
-pub use owner::{Ask, Boxed, Event, Notification, Owner, RaceSign, Repeat, Succession};
+pub use peer::{Answer, CloseCause, EventStream, ServerResponse, StreamEnd};
 pub use steadfast_wire::rpc::ErrorObject;
 pub use steadfast_wire::{RequestId, Revision};

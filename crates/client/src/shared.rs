@@ -1,4 +1,4 @@
-//! What all parts of a client share.
+//! State that the handles and the background tasks of one client share.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -7,40 +7,41 @@ use steadfast_wire::Revision;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use crate::asks::Asks;
-use crate::in_flight::InFlight;
+use crate::call::InFlight;
+use crate::handler::ClientHandler;
 use crate::legacy::Sessions;
-use crate::link::Link;
-use crate::modern::Tools;
-use crate::owner::Owner;
+use crate::modern::ToolAnnotations;
+use crate::peer::Peer;
+use crate::server_requests::ServerRequests;
 
 pub(crate) struct Shared {
-    pub(crate) link: Link,
-    pub(crate) owner: Arc<dyn Owner>,
+    pub(crate) peer: Peer,
+    pub(crate) handler: Arc<dyn ClientHandler>,
     pub(crate) mode: Mode,
-    pub(crate) asks: Asks,
+    pub(crate) server_requests: ServerRequests,
     /// One permit for each call that may be in flight.
     pub(crate) calls: Arc<Semaphore>,
-    /// Ends everything that runs.
+    /// Cancelled when the client is closed. All tasks of the client end then.
     pub(crate) closing: CancellationToken,
-    /// Ends the holding of the standalone stream, while somebody holds it.
-    pub(crate) standalone: Mutex<Option<CancellationToken>>,
-    /// Told when the standalone stream is to be opened again.
-    pub(crate) reopening: Notify,
-    /// Ends the standalone stream, and nobody opens it again.
-    pub(crate) deaf: CancellationToken,
+    /// Closes the standalone stream. `None` while the stream is closed.
+    pub(crate) standalone_stream: Mutex<Option<CancellationToken>>,
+    /// Notified when the standalone stream is to be reopened.
+    pub(crate) reopen_standalone: Notify,
+    /// Cancelled when the standalone stream is closed permanently.
+    pub(crate) standalone_disabled: CancellationToken,
     pub(crate) in_flight: InFlight,
-    /// Told whenever the server has answered a call: it is there.
-    pub(crate) answered: Notify,
-    /// Told whenever other headers are sent: a server that refused us may not do so any more.
-    pub(crate) shown: Box<Notify>,
+    /// Notified when the server answers a call, which shows that the server is reachable.
+    pub(crate) call_answered: Notify,
+    /// Notified when the headers change: a server that refused the old credentials may accept the
+    /// new ones.
+    pub(crate) headers_changed: Box<Notify>,
 }
 
-/// How the server is spoken to.
+/// The protocol in use: with sessions or stateless.
 #[derive(Debug)]
 pub(crate) enum Mode {
     Session(Sessions),
-    Stateless(Tools),
+    Stateless(ToolAnnotations),
 }
 
 impl Shared {

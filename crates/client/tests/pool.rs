@@ -1,5 +1,5 @@
-//! The connections that the transport keeps for the next request. They are in memory, so that the test decides what is seen
-//! when, and time stands still.
+//! The transport's pool of idle connections. Connections are in memory and time is paused, so that
+//! the test controls the timing.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::io;
@@ -12,40 +12,40 @@ use http_body_util::BodyExt as _;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
 use steadfast_client::transport::{Body, Http, SendError, Transport as _};
-use steadfast_client::{Boxed, Bytes, Limits};
+use steadfast_client::{BoxFuture, Bytes, Limits};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tower_service::Service;
 
-/// As long as a connection is kept, and as many.
-const MAX_IDLE: Duration = Duration::from_secs(4);
-const MAX_KEPT: usize = 1024;
+/// How long an idle connection stays in the pool, and how many idle connections it holds.
+const MAX_IDLE_TIME: Duration = Duration::from_secs(4);
+const MAX_IDLE_CONNECTIONS: usize = 1024;
 
-/// Connects to whoever takes the other ends.
+/// A connector that passes the server's end of each connection to the test.
 #[derive(Clone)]
 struct Network {
-    ends: mpsc::UnboundedSender<End>,
-    sight: Sight,
+    ends: mpsc::UnboundedSender<ServerEnd>,
+    visibility: CloseVisibility,
 }
 
-/// When a connection that the server has closed is seen to be closed.
+/// When the client can see that the server has closed a connection.
 #[derive(Clone, Copy, PartialEq)]
-enum Sight {
+enum CloseVisibility {
     Good,
-    /// Not when it is looked at before it is used; only when it is used.
+    /// Not during the check before reuse, only during use.
     Late,
-    /// It is closed before anything is sent on it.
+    /// The server closes the connection before the client sends anything.
     Never,
 }
 
 /// The server's end of a connection.
-struct End {
+struct ServerEnd {
     stream: DuplexStream,
 }
 
-impl End {
-    /// The path of the next request, once all of it is there; `None` if the client has closed the connection.
+impl ServerEnd {
+    /// The path of the next complete request. `None` if the client has closed the connection.
     async fn request(&mut self) -> Option<String> {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -60,34 +60,34 @@ impl End {
         self.stream.write_all(text.as_bytes()).await.unwrap();
     }
 
-    /// Answers the next request with its own path.
+    /// Responds to the next request with its path.
     async fn echo(&mut self) {
         let path = self.request().await.expect("a request");
         self.answer(&path).await;
     }
 }
 
-/// The client's end.
-struct Line {
+/// The client's end of a connection.
+struct ClientEnd {
     io: TokioIo<DuplexStream>,
-    sight: Sight,
+    visibility: CloseVisibility,
 }
 
-impl Read for Line {
+impl Read for ClientEnd {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        // Nobody is to be woken: it is only looked at.
-        if self.sight == Sight::Late && context.waker().will_wake(Waker::noop()) {
+        // A poll with the no-op waker is the check before reuse.
+        if self.visibility == CloseVisibility::Late && context.waker().will_wake(Waker::noop()) {
             return Poll::Pending;
         }
         Pin::new(&mut self.io).poll_read(context, buffer)
     }
 }
 
-impl Write for Line {
+impl Write for ClientEnd {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -106,9 +106,9 @@ impl Write for Line {
 }
 
 impl Service<Uri> for Network {
-    type Response = Line;
+    type Response = ClientEnd;
     type Error = io::Error;
-    type Future = Boxed<'static, io::Result<Line>>;
+    type Future = BoxFuture<'static, io::Result<ClientEnd>>;
 
     fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
@@ -116,24 +116,24 @@ impl Service<Uri> for Network {
 
     fn call(&mut self, _uri: Uri) -> Self::Future {
         let (mut here, there) = tokio::io::duplex(4096);
-        self.ends.send(End { stream: there }).unwrap();
-        if self.sight == Sight::Never {
+        self.ends.send(ServerEnd { stream: there }).unwrap();
+        if self.visibility == CloseVisibility::Never {
             (here, _) = tokio::io::duplex(1);
         }
-        Box::pin(std::future::ready(Ok(Line { io: TokioIo::new(here), sight: self.sight })))
+        Box::pin(std::future::ready(Ok(ClientEnd { io: TokioIo::new(here), visibility: self.visibility })))
     }
 }
 
-/// A client, and the servers' ends of its connections in the order in which they are made.
+/// A client, and the server's ends of its connections in the order of connecting.
 struct Scene {
     http: Http<Network>,
-    ends: mpsc::UnboundedReceiver<End>,
+    ends: mpsc::UnboundedReceiver<ServerEnd>,
 }
 
 impl Scene {
-    fn new(sight: Sight) -> Self {
+    fn new(visibility: CloseVisibility) -> Self {
         let (sender, ends) = mpsc::unbounded_channel();
-        Self { http: Http::over(Network { ends: sender, sight }, &Limits::default()), ends }
+        Self { http: Http::over(Network { ends: sender, visibility }, &Limits::default()), ends }
     }
 
     async fn send(&self, url: &str) -> Result<Response<Body>, SendError> {
@@ -145,14 +145,14 @@ impl Scene {
         Ok(String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap())
     }
 
-    /// A request that this end answers.
-    async fn get_at(&self, end: &mut End, url: &str) {
+    /// Sends a request that this end answers.
+    async fn send_at(&self, end: &mut ServerEnd, url: &str) {
         let (text, ()) = tokio::join!(self.post(url), end.echo());
         assert_eq!(text.as_deref(), Ok(Uri::try_from(url).unwrap().path()));
     }
 
-    /// A request for which a new connection is made, and its end.
-    async fn get_anew(&mut self, url: &str) -> End {
+    /// Sends a request that opens a new connection, and returns the server's end.
+    async fn send_on_new_connection(&mut self, url: &str) -> ServerEnd {
         let Self { http, ends } = self;
         let request = Request::post(url).body(Bytes::new()).unwrap();
         let answered = async {
@@ -171,19 +171,20 @@ impl Scene {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_is_used_again() {
-    let mut scene = Scene::new(Sight::Good);
-    let mut end = scene.get_anew("http://a/0").await;
+async fn a_connection_is_reused() {
+    let mut scene = Scene::new(CloseVisibility::Good);
+    let mut end = scene.send_on_new_connection("http://a/0").await;
     for no in 1..10 {
-        scene.get_at(&mut end, &format!("http://a/{no}")).await;
+        scene.send_at(&mut end, &format!("http://a/{no}")).await;
     }
     assert!(!scene.has_connected());
 }
 
-/// As many as there are requests at a time, and the one that was used last is the next.
+/// Concurrent requests use separate connections, and the most recently used idle connection is
+/// reused first.
 #[tokio::test(start_paused = true)]
-async fn requests_at_a_time_have_connections_of_their_own() {
-    let mut scene = Scene::new(Sight::Good);
+async fn concurrent_requests_use_separate_connections() {
+    let mut scene = Scene::new(CloseVisibility::Good);
     let ends = async {
         let (mut first, mut second) =
             (soon(scene.ends.recv()).await.unwrap(), soon(scene.ends.recv()).await.unwrap());
@@ -196,26 +197,27 @@ async fn requests_at_a_time_have_connections_of_their_own() {
     let (a, b, (mut first, mut second)) = tokio::join!(send("http://a/1"), send("http://a/2"), ends);
     b.unwrap().into_body().collect().await.unwrap();
     a.unwrap().into_body().collect().await.unwrap();
-    scene.get_at(&mut first, "http://a/3").await;
+    scene.send_at(&mut first, "http://a/3").await;
     drop(first);
-    scene.get_at(&mut second, "http://a/4").await;
+    scene.send_at(&mut second, "http://a/4").await;
     assert!(!scene.has_connected());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_is_for_one_host() {
-    let mut scene = Scene::new(Sight::Good);
-    let mut a = scene.get_anew("http://a/1").await;
-    let _same_name_another_port = scene.get_anew("http://a:81/1").await;
-    let _b = scene.get_anew("http://b/1").await;
-    scene.get_at(&mut a, "http://a/2").await;
+    let mut scene = Scene::new(CloseVisibility::Good);
+    let mut a = scene.send_on_new_connection("http://a/1").await;
+    let _same_name_another_port = scene.send_on_new_connection("http://a:81/1").await;
+    let _b = scene.send_on_new_connection("http://b/1").await;
+    scene.send_at(&mut a, "http://a/2").await;
 }
 
-/// What is not read to its end may be anything: the connection is closed, and so the server learns of it.
+/// A response that was not read completely cannot be skipped, so the client closes the connection,
+/// and the server notices.
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_let_go_closes_its_connection() {
-    let mut scene = Scene::new(Sight::Good);
-    let mut end = scene.get_anew("http://a/1").await;
+async fn dropping_a_response_closes_its_connection() {
+    let mut scene = Scene::new(CloseVisibility::Good);
+    let mut end = scene.send_on_new_connection("http://a/1").await;
     let begun = async {
         end.request().await.unwrap();
         end.stream.write_all(b"HTTP/1.1 200 x\r\ncontent-length: 99\r\n\r\nhalf").await.unwrap();
@@ -225,24 +227,24 @@ async fn an_answer_that_is_let_go_closes_its_connection() {
     assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "half");
     drop(body);
     assert_eq!(end.request().await, None);
-    scene.get_anew("http://a/3").await;
+    scene.send_on_new_connection("http://a/3").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_closes_what_nobody_uses_does_no_harm() {
-    let mut scene = Scene::new(Sight::Good);
+async fn a_server_may_close_an_idle_connection() {
+    let mut scene = Scene::new(CloseVisibility::Good);
     for no in 0..5 {
-        drop(scene.get_anew(&format!("http://a/{no}")).await);
+        drop(scene.send_on_new_connection(&format!("http://a/{no}")).await);
     }
 }
 
-/// The server closes the connections just when they are wanted again. Nothing of the request went there, so it goes to one
-/// after the other, and in the end to a new one.
+/// The server closes pooled connections at the moment of reuse. Nothing of the request was sent, so
+/// the client tries the other pooled connections and finally a new one.
 #[tokio::test(start_paused = true)]
-async fn what_was_not_sent_is_sent_again() {
-    let mut scene = Scene::new(Sight::Late);
-    let first = scene.get_anew("http://a/1").await;
-    // It takes two requests at a time to have two connections.
+async fn an_unsent_request_is_retried() {
+    let mut scene = Scene::new(CloseVisibility::Late);
+    let first = scene.send_on_new_connection("http://a/1").await;
+    // Two concurrent requests open two connections.
     let mut first = first;
     let held = async {
         first.request().await.unwrap();
@@ -258,15 +260,15 @@ async fn what_was_not_sent_is_sent_again() {
         response.unwrap().into_body().collect().await.unwrap();
     }
     drop((first, second));
-    scene.get_anew("http://a/4").await;
+    scene.send_on_new_connection("http://a/4").await;
     assert!(!scene.has_connected());
 }
 
-/// A request that the server may have read is not sent anywhere else.
+/// A request that the server may have read is not sent on another connection.
 #[tokio::test(start_paused = true)]
-async fn what_may_have_been_sent_is_not() {
-    let mut scene = Scene::new(Sight::Good);
-    let mut end = scene.get_anew("http://a/1").await;
+async fn a_request_that_may_have_been_sent_is_not_retried() {
+    let mut scene = Scene::new(CloseVisibility::Good);
+    let mut end = scene.send_on_new_connection("http://a/1").await;
     let read = async {
         end.request().await.unwrap();
         drop(end);
@@ -274,8 +276,8 @@ async fn what_may_have_been_sent_is_not() {
     let (outcome, ()) = tokio::join!(scene.post("http://a/2"), read);
     assert!(matches!(outcome, Err(SendError::Broken(_))), "{outcome:?}");
     assert!(!scene.has_connected());
-    // Not even half of it.
-    let mut end = scene.get_anew("http://a/3").await;
+    // Not even if only half of it was sent.
+    let mut end = scene.send_on_new_connection("http://a/3").await;
     let read = async {
         end.stream.read_u8().await.unwrap();
         drop(end);
@@ -285,56 +287,56 @@ async fn what_may_have_been_sent_is_not() {
     assert!(!scene.has_connected());
 }
 
-/// A new connection that is closed at once is tried no second time.
+/// A new connection that the server closes immediately is not retried.
 #[tokio::test(start_paused = true)]
 async fn a_new_connection_is_the_last_attempt() {
-    let mut scene = Scene::new(Sight::Never);
-    let why = "the server closed the connection at once".to_owned();
+    let mut scene = Scene::new(CloseVisibility::Never);
+    let why = "the server closed a new connection immediately".to_owned();
     assert_eq!(scene.post("http://a/1").await, Err(SendError::Connect(why)));
     assert!(scene.has_connected());
     assert!(!scene.has_connected());
 }
 
-/// Nobody has to ask for it: the server sees the connection closed.
+/// The sweeper closes the connection without another request, and the server notices.
 #[tokio::test(start_paused = true)]
-async fn a_connection_is_let_go_after_its_time() {
-    let mut scene = Scene::new(Sight::Good);
-    let mut end = scene.get_anew("http://a/1").await;
+async fn an_idle_connection_expires() {
+    let mut scene = Scene::new(CloseVisibility::Good);
+    let mut end = scene.send_on_new_connection("http://a/1").await;
     let begun = Instant::now();
     assert_eq!(end.request().await, None);
     let took = begun.elapsed();
-    assert!(took >= MAX_IDLE && took < MAX_IDLE + Duration::from_millis(10), "{took:?}");
-    // What was used meanwhile stays, and goes in its turn.
-    let mut end = scene.get_anew("http://a/2").await;
-    tokio::time::sleep(MAX_IDLE * 3 / 4).await;
-    scene.get_at(&mut end, "http://a/3").await;
+    assert!(took >= MAX_IDLE_TIME && took < MAX_IDLE_TIME + Duration::from_millis(10), "{took:?}");
+    // A connection that was used meanwhile stays, and expires later.
+    let mut end = scene.send_on_new_connection("http://a/2").await;
+    tokio::time::sleep(MAX_IDLE_TIME * 3 / 4).await;
+    scene.send_at(&mut end, "http://a/3").await;
     let begun = Instant::now();
-    tokio::time::sleep(MAX_IDLE * 3 / 4).await;
-    scene.get_at(&mut end, "http://a/4").await;
-    assert!(begun.elapsed() >= MAX_IDLE * 3 / 4);
+    tokio::time::sleep(MAX_IDLE_TIME * 3 / 4).await;
+    scene.send_at(&mut end, "http://a/4").await;
+    assert!(begun.elapsed() >= MAX_IDLE_TIME * 3 / 4);
     assert_eq!(end.request().await, None);
-    assert!(begun.elapsed() < MAX_IDLE * 3, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < MAX_IDLE_TIME * 3, "{:?}", begun.elapsed());
 }
 
-/// One that is too old and that nobody has looked after yet is not used.
+/// An expired connection is not reused even before the sweeper has run.
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_is_too_old_is_not_used() {
-    let mut scene = Scene::new(Sight::Good);
-    // The first look is when this one has waited for as long as it may.
-    let mut end = scene.get_anew("http://a/1").await;
-    tokio::time::sleep(MAX_IDLE / 4).await;
-    scene.get_at(&mut end, "http://a/2").await;
-    tokio::time::sleep(MAX_IDLE - Duration::from_millis(1)).await;
-    scene.get_at(&mut end, "http://a/3").await;
-    tokio::time::sleep(MAX_IDLE).await;
-    scene.get_anew("http://a/4").await;
+async fn an_expired_connection_is_not_reused() {
+    let mut scene = Scene::new(CloseVisibility::Good);
+    // The sweeper first runs when this connection is about to expire.
+    let mut end = scene.send_on_new_connection("http://a/1").await;
+    tokio::time::sleep(MAX_IDLE_TIME / 4).await;
+    scene.send_at(&mut end, "http://a/2").await;
+    tokio::time::sleep(MAX_IDLE_TIME - Duration::from_millis(1)).await;
+    scene.send_at(&mut end, "http://a/3").await;
+    tokio::time::sleep(MAX_IDLE_TIME).await;
+    scene.send_on_new_connection("http://a/4").await;
     assert_eq!(end.request().await, None);
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_are_kept_than_the_bound() {
-    for (count, closed) in [(MAX_KEPT, 0), (MAX_KEPT + 1, 1)] {
-        let mut scene = Scene::new(Sight::Good);
+async fn idle_connections_are_bounded() {
+    for (count, closed) in [(MAX_IDLE_CONNECTIONS, 0), (MAX_IDLE_CONNECTIONS + 1, 1)] {
+        let mut scene = Scene::new(CloseVisibility::Good);
         let mut responses = Vec::new();
         let mut ends = Vec::new();
         for no in 0..count {
@@ -346,7 +348,7 @@ async fn no_more_are_kept_than_the_bound() {
                 end.echo().await;
                 end
             };
-            // Its body is not read yet, so the connection is in use.
+            // The body is unread, so the connection is in use.
             let (response, end) = tokio::join!(http.send(request), answered);
             responses.push(response.unwrap());
             ends.push(end);
@@ -356,21 +358,22 @@ async fn no_more_are_kept_than_the_bound() {
         }
         let mut over = 0;
         for end in &mut ends {
-            // It is closed already, or it is not.
+            // Whether the client has closed it yet.
             let next = std::pin::pin!(end.request());
-            over += usize::from(now(next).is_some());
+            over += usize::from(poll_once(next).is_some());
         }
         assert_eq!(over, closed, "{count}");
     }
 }
 
-/// What must come. It is waited for in vain only as long as nothing else happens, and that takes no time.
+/// Waits for something that must happen. Time is paused, so the timeout elapses only when nothing
+/// else can happen.
 async fn soon<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(600), work).await.expect("it does not come")
 }
 
-/// What a future gives when it is looked at once.
-fn now<F: Future>(work: Pin<&mut F>) -> Option<F::Output> {
+/// The output of a future, if one poll completes it.
+fn poll_once<F: Future>(work: Pin<&mut F>) -> Option<F::Output> {
     match work.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => Some(output),
         Poll::Pending => None,

@@ -1,4 +1,4 @@
-//! The client's connections to servers that speak TLS, or should.
+//! The client's TLS connections.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::io;
@@ -13,13 +13,15 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use rustls::RootCertStore;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::WebPkiClientVerifier;
-use steadfast_client::transport::{Anchor, Http, Identity, SendError, Tls, TlsError, TlsFiles, Transport};
+use steadfast_client::transport::{
+    Http, Identity, PinnedAddress, SendError, Tls, TlsError, TlsFiles, Transport,
+};
 use steadfast_client::{Bytes, Limits, Timeouts};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-/// An authority, and the folder that its files are in.
+/// A certificate authority, and the folder with its files.
 struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     folder: tempfile::TempDir,
@@ -39,12 +41,12 @@ impl Authority {
         self.folder.path().join(name)
     }
 
-    /// Believes this authority and no other.
+    /// TLS settings that trust only this authority.
     fn tls(&self) -> Tls {
         Tls::load(&TlsFiles { ca: Some(self.file("ca.pem")), identity: None }).unwrap()
     }
 
-    /// A certificate with its key.
+    /// Issues a certificate. Returns it with its key.
     fn certify(&self, name: &str, age: Age) -> (rcgen::Certificate, KeyPair) {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         if let Age::Over = age {
@@ -88,7 +90,7 @@ enum Clients {
     Certified,
 }
 
-/// Answers each request with the name and the protocol that its connection was made for.
+/// Responds to each request with the server name and protocol of its handshake.
 async fn serve(acceptor: TlsAcceptor) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -98,7 +100,7 @@ async fn serve(acceptor: TlsAcceptor) -> SocketAddr {
             tokio::spawn(async move {
                 let Ok(stream) = acceptor.accept(stream).await else { return };
                 let connection = stream.get_ref().1;
-                let name = connection.server_name().unwrap_or("nobody").to_owned();
+                let name = connection.server_name().unwrap_or("unnamed").to_owned();
                 let protocol = String::from_utf8_lossy(connection.alpn_protocol().unwrap_or(b"none"));
                 let text = format!("{name} {protocol}");
                 let _ = answer(stream, &text).await;
@@ -132,10 +134,10 @@ async fn get(transport: &dyn Transport, url: &str) -> Result<String, SendError> 
 }
 
 fn pinned(address: SocketAddr, tls: &Tls) -> impl Transport {
-    Http::anchored_and_secured(&Anchor::new(Some(address)), tls, &timeouts(), &Limits::default())
+    Http::pinned_and_secured(&PinnedAddress::new(Some(address)), tls, &timeouts(), &Limits::default())
 }
 
-/// No connection, and a reason that an operator can do something with.
+/// Checks that there is no connection, and that the error tells an operator the reason.
 async fn refused(transport: &dyn Transport, url: &str, why: &str) {
     match get(transport, url).await {
         Err(SendError::Connect(text)) => assert!(text.contains(why), "{why}: {text}"),
@@ -143,8 +145,8 @@ async fn refused(transport: &dyn Transport, url: &str, why: &str) {
     }
 }
 
-/// The same of a server that is there and is not believed, so that nobody waits for it.
-async fn distrusted(transport: &dyn Transport, url: &str, why: &str) {
+/// Checks that the server is reachable and not trusted, so that a caller does not retry.
+async fn untrusted(transport: &dyn Transport, url: &str, why: &str) {
     match get(transport, url).await {
         Err(SendError::Untrusted(text)) => assert!(text.contains(why), "{why}: {text}"),
         other => panic!("{why}: {other:?}"),
@@ -152,34 +154,35 @@ async fn distrusted(transport: &dyn Transport, url: &str, why: &str) {
 }
 
 #[tokio::test]
-async fn a_server_that_proves_its_name_is_believed() {
+async fn a_server_with_a_valid_certificate_is_trusted() {
     let authority = Authority::new();
-    // A name that is nowhere but in the request: it is sent and proven although the address is known.
+    // A name that only the request contains: the client sends and verifies it although the address
+    // is pinned.
     let address = serve(authority.acceptor("mcp.example.test", Age::InTime, Clients::Any)).await;
     let transport = pinned(address, &authority.tls());
     let url = format!("https://mcp.example.test:{}/", address.port());
     for _ in 0..2 {
         assert_eq!(get(&transport, &url).await.as_deref(), Ok("mcp.example.test http/1.1"));
     }
-    // An address is proven, too, and is no name.
+    // An IP address is verified as well, and is not sent as a server name.
     let address = serve(authority.acceptor("127.0.0.1", Age::InTime, Clients::Any)).await;
     let transport = Http::secured(&authority.tls(), &timeouts(), &Limits::default());
-    assert_eq!(get(&transport, &format!("https://{address}/")).await.as_deref(), Ok("nobody http/1.1"));
+    assert_eq!(get(&transport, &format!("https://{address}/")).await.as_deref(), Ok("unnamed http/1.1"));
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_is_not() {
+async fn a_server_without_a_valid_certificate_is_not_trusted() {
     let (authority, other) = (Authority::new(), Authority::new());
     let address = serve(authority.acceptor("mcp.example.test", Age::InTime, Clients::Any)).await;
     let url = format!("https://mcp.example.test:{}/", address.port());
-    // An authority of the same name is another all the same.
-    distrusted(&pinned(address, &other.tls()), &url, "invalid peer certificate: BadSignature").await;
-    distrusted(&pinned(address, &Tls::public()), &url, "UnknownIssuer").await;
+    // An authority with an equal name is still a different authority.
+    untrusted(&pinned(address, &other.tls()), &url, "invalid peer certificate: BadSignature").await;
+    untrusted(&pinned(address, &Tls::public()), &url, "UnknownIssuer").await;
     let elsewhere = format!("https://evil.example.test:{}/", address.port());
-    distrusted(&pinned(address, &authority.tls()), &elsewhere, "not valid for name").await;
+    untrusted(&pinned(address, &authority.tls()), &elsewhere, "not valid for name").await;
     let address = serve(authority.acceptor("mcp.example.test", Age::Over, Clients::Any)).await;
     let url = format!("https://mcp.example.test:{}/", address.port());
-    distrusted(&pinned(address, &authority.tls()), &url, "expired").await;
+    untrusted(&pinned(address, &authority.tls()), &url, "expired").await;
 }
 
 #[tokio::test]
@@ -191,30 +194,30 @@ async fn nothing_is_sent_in_plain_text() {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut first = [0; 1];
         stream.read_exact(&mut first).await.unwrap();
-        // It answers as a server without TLS would.
+        // Responds like a server without TLS.
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
         first[0]
     });
     let transport = Http::secured(&tls, &timeouts(), &Limits::default());
     refused(&transport, &format!("https://{address}/"), "corrupt message").await;
-    // The first byte of a handshake, and not of a method.
+    // The first byte of a TLS handshake, not of an HTTP method.
     assert_eq!(heard.await.unwrap(), 22);
     refused(&transport, &format!("http://{address}/"), "not an https address").await;
 }
 
 #[tokio::test]
-async fn a_handshake_has_an_end() {
+async fn a_handshake_times_out() {
     let tls = Authority::new().tls();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let timeouts = Timeouts { connect: Duration::from_millis(100), ..Timeouts::default() };
     let transport = Http::secured(&tls, &timeouts, &Limits::default());
-    refused(&transport, &format!("https://{address}/"), "no TLS connection in time").await;
+    refused(&transport, &format!("https://{address}/"), "timed out connecting over TLS").await;
     drop(listener);
 }
 
 #[tokio::test]
-async fn a_certificate_of_ours_is_shown_where_it_is_wanted() {
+async fn a_client_certificate_is_presented_on_request() {
     let authority = Authority::new();
     let address = serve(authority.acceptor("mcp.example.test", Age::InTime, Clients::Certified)).await;
     let url = format!("https://mcp.example.test:{}/", address.port());
@@ -229,7 +232,7 @@ async fn a_certificate_of_ours_is_shown_where_it_is_wanted() {
 }
 
 #[test]
-fn files_that_are_of_no_use_are_named() {
+fn unusable_files_are_named() {
     let authority = Authority::new();
     let (_, key) = authority.certify("client", Age::InTime);
     let (ca, key_file, text) = (authority.file("ca.pem"), authority.file("a.key"), authority.file("text"));
@@ -249,7 +252,7 @@ fn files_that_are_of_no_use_are_named() {
     assert_eq!(load(&key_file, None), Some(TlsError::NoCertificate(key_file.clone())));
     assert_eq!(load(&ca, Some((&text, &key_file))), Some(TlsError::NoCertificate(text.clone())));
     assert_eq!(load(&ca, Some((&ca, &text))), Some(TlsError::NoKey(text)));
-    // A key of another certificate.
+    // The key of another certificate.
     assert!(
         matches!(load(&ca, Some((&ca, &key_file))), Some(TlsError::Unusable { file, .. }) if file == key_file)
     );

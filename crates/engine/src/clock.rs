@@ -1,15 +1,16 @@
-//! Time comes from here and nowhere else, so that tests can make it.
+//! The clock of the engine. Decisions about the life of sessions and calls take the time from it,
+//! so that tests can control the time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use steadfast_session::Time;
 
-/// Tells the time.
+/// Returns the current time.
 pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Time;
 }
 
-/// The clock of the machine.
+/// The system clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
@@ -22,7 +23,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until a test moves it.
+/// A clock for tests: it changes only when a test calls [`ManualClock::advance`].
 #[derive(Debug)]
 pub struct ManualClock(AtomicU64);
 

@@ -1,8 +1,8 @@
-//! Randomness comes from here and nowhere else.
+//! The source of random ids. All code takes random bytes from it.
 
 use steadfast_session::{NodeId, SessionToken};
 
-/// Draws ids that nobody can guess.
+/// Generates unguessable ids.
 pub trait Entropy: Send + Sync + 'static {
     fn fill(&self, bytes: &mut [u8]);
 
@@ -15,7 +15,7 @@ pub trait Entropy: Send + Sync + 'static {
     fn node_id(&self) -> NodeId {
         let mut bytes = [0; 8];
         self.fill(&mut bytes);
-        // Stores keep it as a signed integer.
+        // Stores keep the id as a signed 64-bit integer.
         NodeId(u64::from_le_bytes(bytes) >> 1)
     }
 }
@@ -26,7 +26,8 @@ pub struct SystemEntropy;
 
 impl Entropy for SystemEntropy {
     /// # Panics
-    /// If the operating system has no randomness to give: going on with guessable session ids would be worse.
+    /// If the operating system has no randomness: guessable session ids would be worse than a
+    /// crash.
     fn fill(&self, bytes: &mut [u8]) {
         getrandom::fill(bytes).expect("the operating system provides randomness");
     }

@@ -1,65 +1,77 @@
-//! Drives sessions: runs calls, feeds streams, wakes readers, and does what time demands.
+//! The engine of one node: runs calls, delivers messages to connections, and performs periodic
+//! upkeep.
 //!
-//! The engine owns no session. It knows which calls run *here* and which connections are served *here*; all
-//! else is in the store, and every change of a session is a command that the store applies. Only this crate
-//! spawns tasks.
+//! HTTP requests enter through [`Engine`]. The engine sends commands to the store and asks the
+//! [`Backend`] for answers. The backend replies through handles: [`CallHandle`], [`SessionHandle`],
+//! [`ExchangeHandle`]. The store calls back through `delivery::signals` only.
+//!
+//! # Where to look
+//! - `sessions`: opening and finding sessions, and what this node does for each of them
+//! - `calls`: from the begin of a call to its one answer, including calls that other nodes forward
+//! - `delivery`: from the log of a stream to the connection that reads it
+//! - `server_requests`: requests to the client and their answers
+//! - `stateless`: requests of the revision without sessions
+//! - `internal_sessions`: jobs and records, which are stored as sessions that no client can use
+//! - `upkeep`: the sweeper, and the comparison of memory with the store
+//! - `shutdown`: admission and draining
+//!
+//! # Invariants
+//! - The engine owns no session. It knows which calls run on this node and which connections are
+//!   served by this node. Everything else is in the store, and every change of a session is a
+//!   command that the store applies.
+//! - Each call that the store has begun ends exactly once: with the backend's answer, with an error
+//!   (after a panic, a deadline, a shutdown or the death of its node), or without an answer because
+//!   its client cancelled it.
+//! - An event is delivered from the store's log or from a copy of the log's end in memory. The only
+//!   exception: answers that the store does not accept are delivered without event ids.
+//! - A command whose outcome is unknown is repeated, or its session is marked for reconciliation.
+//!   Losing a signal of the store may delay a message, never lose it.
+//! - A dropped future leaves no half-done work: steps that belong together run in
+//!   `Engine::run_detached`.
+//! - No lock is held across an `await` or while the backend runs. A task that takes several locks
+//!   of a session takes them in this order: `sending_server_requests`, `work`, `server_requests`; a
+//!   tail's lock is the last one.
+//! - Timestamps and deadlines come from [`Clock`], random ids from [`Entropy`].
 #![forbid(unsafe_code)]
 
-mod admission;
-mod asks;
 pub mod backend;
-mod begin;
 mod calls;
-mod census;
-mod changes;
 pub mod clock;
-mod cursor;
-mod drain;
+mod delivery;
 mod engine;
 pub mod entropy;
-mod errands;
-mod exchange;
-mod handle;
-mod jobs;
-pub mod listener;
-mod live;
-mod looks;
-mod notes;
-mod openings;
+mod internal_sessions;
 pub mod options;
-mod reconcile;
-mod records;
+mod panics;
 pub mod refusal;
-mod reminders;
-mod rota;
+mod run_futures;
+mod server_requests;
 mod sessions;
-mod signals;
+mod shutdown;
 mod stateless;
-mod sweeper;
-mod tail;
-mod tasks;
+mod upkeep;
 
-pub use asks::AskHandle;
-pub use backend::{Backend, Denial, Incoming, Route, Routing, Unwelcome, Welcome};
-pub use calls::{BegunCall, CallHandle, Unfinished};
-pub use changes::{Change, ChangeFilter};
+pub use backend::{Backend, Denial, IncomingMessage, InitializeError, InitializeOk, Route, Routing};
+pub use calls::{BegunCall, BegunCalls, CallDriver, CallHandle, Heartbeat, ResponseFormat, Retry};
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use cursor::{Cursor, CursorStatus, Event};
-pub use engine::{Engine, OpenError, Posted};
+pub use delivery::{Cursor, CursorStatus, Event, MessageQueue};
+pub use engine::Engine;
 pub use entropy::{Entropy, SystemEntropy};
-pub use exchange::{Answer, Replies, Reply};
-pub use handle::{SessionHandle, SessionRef, StateError};
-pub use jobs::{JobStatus, StartedJob};
-pub use listener::{SessionEvent, SessionEventKind};
-pub use live::LiveSession;
-pub use options::{AskOrder, Options};
-pub use records::PrincipalRecord;
+pub use internal_sessions::{CreatedJob, JobStatus, PrincipalRecord, stands_for_request};
+pub use options::{Options, ServerRequestOrder};
 pub use refusal::Refusal;
-pub use stateless::{ExchangeHandle, ExchangeObserver};
+pub use server_requests::ServerRequestHandle;
+pub use sessions::{
+    LifecycleListener, LiveSession, OpenError, SessionEvent, SessionEventKind, SessionHandle, SessionRef,
+    StateError,
+};
+pub use stateless::{
+    Answer, CallJob, Change, ChangeFilter, ExchangeHandle, ExchangeObserver, Replies, Reply,
+};
 
 pub use bytes::Bytes;
 pub use steadfast_session::command::{Duplicates, Fence};
 pub use steadfast_session::{
     CallNo, Class, CloseReason, Facts, Limit, Limits, NodeId, Principal, Rules, SessionId, SessionToken,
-    StreamNo, Time, Timing, Value,
+    StateEntry, StreamNo, Time, Timing,
 };

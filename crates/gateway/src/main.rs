@@ -2,18 +2,11 @@
 #![forbid(unsafe_code)]
 
 mod admin;
-mod banner;
 mod cli;
 mod config;
 mod demo;
-mod failure;
-mod gateway;
-mod inspect;
-mod logs;
-mod place;
-mod reload;
-mod serve;
-mod world;
+mod endpoints;
+mod process;
 
 use std::process::ExitCode;
 
@@ -24,12 +17,12 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let command = cli::Cli::parse().command;
-    let logs = logs::Logs::start();
-    let done = match command {
-        cli::Command::Serve(arguments) => serve::run(&arguments, &logs),
-        cli::Command::Config(what) => inspect::run(&what),
+    let logs = process::Logs::start();
+    let result = match command {
+        cli::Command::Serve(flags) => process::serve(&flags, &logs),
+        cli::Command::Config(command) => command.run(),
     };
-    match done {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }

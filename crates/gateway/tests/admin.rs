@@ -1,4 +1,4 @@
-//! The listener for operators.
+//! The admin listener: health checks and metrics.
 #![cfg(unix)]
 
 mod support;
@@ -10,7 +10,7 @@ use support::{Server, countdown, get, note};
 
 #[test]
 fn health_and_readiness() {
-    let server = Server::start_with(&["--store", "memory:", "--admin", "127.0.0.1:0", "--drain", "600"]);
+    let server = Server::start_with(&["--store", "memory:", "--admin", "127.0.0.1:0", "--drain", "10m"]);
     assert!(get(server.admin(), "/healthz").ends_with("\r\n\r\nalive\n"));
     assert!(get(server.admin(), "/readyz").starts_with("HTTP/1.1 200"));
     assert!(get(server.admin(), "/mcp").starts_with("HTTP/1.1 404"));
@@ -21,12 +21,12 @@ fn health_and_readiness() {
     server.wait_until_closed();
     let reply = get(server.admin(), "/readyz");
     assert!(reply.starts_with("HTTP/1.1 503"), "{reply}");
-    assert!(reply.ends_with("not ready: it is stopping\n"), "{reply}");
-    assert!(get(server.admin(), "/healthz").starts_with("HTTP/1.1 200"), "it is alive to the end");
+    assert!(reply.ends_with("not ready: the gateway is shutting down\n"), "{reply}");
+    assert!(get(server.admin(), "/healthz").starts_with("HTTP/1.1 200"), "/healthz answers during the drain");
 }
 
 #[test]
-fn there_is_no_listener_for_operators_unless_asked_for() {
+fn there_is_no_admin_listener_by_default() {
     let server = Server::start_with(&["--store", "memory:"]);
     assert!(!server.banner().contains("admin"));
     assert!(server.at("/metrics").send("GET", None, "", "").read_to_end().starts_with("HTTP/1.1 404"));
@@ -74,7 +74,7 @@ fn what_happens_is_counted() {
         (r#"steadfast_responses_total{endpoint="",method="other",status="404"}"#.to_owned(), 1.0),
         (format!(r#"steadfast_replica_up{{endpoint="/mcp",replica="{url}"}}"#), 1.0),
         (format!(r#"steadfast_replica_sessions{{endpoint="/mcp",replica="{url}"}}"#), 1.0),
-        (r#"steadfast_waiting_calls{endpoint="/mcp"}"#.to_owned(), 0.0),
+        (r#"steadfast_queued_calls{endpoint="/mcp"}"#.to_owned(), 0.0),
     ] {
         assert_eq!(at(&name), expect, "{name}");
     }
@@ -86,7 +86,8 @@ fn what_happens_is_counted() {
     assert!(!text.contains(&session[..8]), "no label names a session");
 }
 
-/// Requests of 2026-07-28 are calls, but for subscriptions, which last as long as their clients like.
+/// Requests of revision 2026-07-28 are calls. Subscriptions are not: their duration depends on the
+/// client.
 #[test]
 fn requests_without_a_session_are_counted_as_calls() {
     let demo = Server::start_with(&["--store", "memory:", "--admin", "127.0.0.1:0"]);
@@ -108,12 +109,16 @@ fn requests_without_a_session_are_counted_as_calls() {
     let countdown = json!({"name": "countdown", "arguments": {"from": 1, "step_ms": 0}});
     let answer = post("tools/call", countdown).read_to_end();
     assert!(answer.contains("\"result\""), "{answer}");
+    // Slow enough to be stored, which must not count again.
+    let slow = json!({"name": "countdown", "arguments": {"from": 2, "step_ms": 300}});
+    let answer = post("tools/call", slow).read_to_end();
+    assert!(answer.contains("\nid: ") && answer.contains("\"result\""), "{answer}");
     let refused = post("tools/call", json!({"name": "nothing"})).read_to_end();
     assert!(refused.contains("\"error\""), "{refused}");
     let mut subscription = post("subscriptions/listen", json!({"notifications": {"toolsListChanged": true}}));
     subscription.read_until("acknowledged");
-    // The gateway has asked the demo for its revisions on its own account, too.
-    for (server, begun, results, seconds) in [(&gateway, 3.0, 2.0, Some(3.0)), (&demo, 4.0, 3.0, None)] {
+    // The gateway itself has asked the demo server for its revisions as well.
+    for (server, begun, results, seconds) in [(&gateway, 4.0, 3.0, Some(4.0)), (&demo, 5.0, 4.0, None)] {
         let seen = metrics(server);
         let at = |name: &str| seen.get(name).copied();
         assert_eq!(at(r#"steadfast_calls_begun_total{endpoint="/mcp"}"#), Some(begun), "{seen:#?}");
@@ -124,6 +129,31 @@ fn requests_without_a_session_are_counted_as_calls() {
         assert_eq!(at(r#"steadfast_call_seconds_count{endpoint="/mcp"}"#), seconds, "{seen:#?}");
         assert_eq!(at(r#"steadfast_subscriptions{endpoint="/mcp"}"#), Some(1.0));
     }
+}
+
+/// claude.ai sends one id with every request.
+#[test]
+fn quirks_are_counted_and_logged_with_their_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let arguments = ["--demo", "--listen", "127.0.0.1:0", "--store", "memory:", "--admin", "127.0.0.1:0"];
+    let server = Server::serve_logged(&arguments, &log, &[]);
+    let client = json!({"name": "Anthropic/ClaudeAI", "version": "1.0.0"});
+    let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client});
+    let opened =
+        server.post(None, &json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}));
+    let opened = opened.read_to_end();
+    let session = opened.lines().find_map(|line| line.strip_prefix("mcp-session-id: ")).unwrap();
+    let mut running = server.post(Some(session), &countdown(1, 1000, 60_000));
+    running.read_until("\"progress\":0.0");
+    let second = server.post(Some(session), &countdown(1, 1, 0)).read_to_end();
+    assert!(second.contains("lift-off"), "{second}");
+    let name = r#"steadfast_quirks_total{endpoint="/mcp",quirk="isolate_duplicate_ids"}"#;
+    assert_eq!(metrics(&server).get(name), Some(&1.0));
+    let log = std::fs::read_to_string(log).unwrap();
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("known quirks")).collect();
+    assert_eq!(lines.len(), 1, "{log}");
+    assert!(lines[0].contains("isolate_duplicate_ids: Sends `id: 1` with every request"), "{}", lines[0]);
 }
 
 fn metrics(server: &Server) -> BTreeMap<String, f64> {

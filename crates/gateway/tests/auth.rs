@@ -1,4 +1,5 @@
-//! Who may use an endpoint, and what the server behind it is shown.
+//! `auth = "none"` and `auth = "forward"`: which credentials reach the server, and whose sessions
+//! are found.
 
 mod support;
 
@@ -9,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use support::{At, Server, note};
 
-/// A server that lets nobody in and remembers what it was shown.
+/// A server that answers 401 to every request and records its credentials.
 struct Closed {
     address: SocketAddr,
     shown: Arc<Mutex<Vec<Option<String>>>>,
@@ -25,7 +26,7 @@ impl Closed {
                 let lines = BufReader::new(&socket).lines().map_while(Result::ok);
                 let head: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
                 let authorization = head.iter().find_map(|line| line.strip_prefix("authorization: "));
-                notes.lock().expect("nobody panics here").push(authorization.map(str::to_owned));
+                notes.lock().expect("not poisoned").push(authorization.map(str::to_owned));
                 let _ = (&socket).write_all(
                     b"HTTP/1.1 401 Unauthorized\r\nwww-authenticate: Bearer realm=\"there\"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
                 );
@@ -50,7 +51,7 @@ fn in_front_of(address: SocketAddr, arguments: &[&str]) -> Server {
 }
 
 #[test]
-fn a_server_gets_credentials_only_if_told() {
+fn a_server_gets_credentials_only_with_forward() {
     for (auth, sent, expect) in [
         ("forward", "Authorization: Bearer s3cret\r\n", Some("Bearer s3cret")),
         ("forward", "", None),
@@ -86,13 +87,13 @@ fn a_session_belongs_to_the_credentials_that_opened_it() {
     assert_eq!(status("Authorization: Bearer another\r\n"), "404");
     assert_eq!(status(""), "404");
     assert_eq!(status("Authorization: Bearer mine\r\nAuthorization: Bearer mine\r\n"), "401");
-    assert_eq!(status("Authorization: Bearer mine \r\n"), "200", "spaces around a value are no part of it");
+    assert_eq!(status("Authorization: Bearer mine \r\n"), "200", "spaces around a value do not count");
     assert_eq!(status("Authorization: bearer mine\r\n"), "404");
 }
 
-/// Its clients have to know what it wants.
+/// Clients need the challenge of the server.
 #[test]
-fn a_server_that_protects_itself_is_heard() {
+fn the_challenge_of_the_server_reaches_the_client() {
     let server = Closed::start();
     let gateway = in_front_of(server.address, &["--auth", "forward"]);
     for sent in ["", "Authorization: Bearer s3cret\r\n"] {
@@ -102,10 +103,10 @@ fn a_server_that_protects_itself_is_heard() {
     }
     let gateway = in_front_of(server.address, &["--auth", "none"]);
     let reply = initialize(gateway.at("/mcp"), "");
-    assert!(!reply.contains("www-authenticate"), "it is the gateway that is not let in: {reply}");
+    assert!(!reply.contains("www-authenticate"), "the challenge is for the gateway: {reply}");
 }
 
-/// A server whose sessions work but for their calls: it has had enough of the client's token.
+/// A server that opens sessions and answers 401 to calls, as if the token had expired.
 fn expired() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -143,9 +144,10 @@ fn expired() -> SocketAddr {
     address
 }
 
-/// Its client sees that, fetches another token, and opens another session with it: the old one is not for that token.
+/// The client gets a 401, fetches another token, and opens another session with it, because the old
+/// session belongs to the old token.
 #[test]
-fn a_token_that_expires_in_a_session_is_noticed() {
+fn a_token_that_expires_in_a_session_is_a_401() {
     let gateway = in_front_of(expired(), &["--auth", "forward"]);
     let at = gateway.at("/mcp");
     let old = "Content-Type: application/json\r\nAuthorization: Bearer old\r\n";

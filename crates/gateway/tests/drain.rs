@@ -11,19 +11,20 @@ use support::{Server, countdown, events, id_of, messages};
 const STEPS: u64 = 20;
 const STEP_MS: u64 = 50;
 
-fn before(server: &Server, store: &str) -> Server {
+fn in_front_of(server: &Server, store: &str) -> Server {
     let url = format!("http://{}/mcp", server.address());
-    Server::serve(&["--upstream", &url, "--listen", "127.0.0.1:0", "--store", store, "--drain", "600"])
+    Server::serve(&["--upstream", &url, "--listen", "127.0.0.1:0", "--store", store, "--drain", "10m"])
 }
 
-/// The client that is told this has received every step once, and the result.
-fn check_that_nothing_is_missing(told: &[Value], store: &str) {
-    let steps: Vec<f64> = told.iter().filter_map(|message| message["params"]["progress"].as_f64()).collect();
+/// Checks that the messages contain every step once, and the result.
+fn check_that_no_message_is_missing(received: &[Value], store: &str) {
+    let steps: Vec<f64> =
+        received.iter().filter_map(|message| message["params"]["progress"].as_f64()).collect();
     let expected: Vec<f64> = (0..STEPS).map(|step| step as f64).collect();
-    assert_eq!(steps, expected, "on {store}: {told:?}");
-    let answers: Vec<&Value> = told.iter().filter(|message| message["id"] == 1).collect();
-    assert_eq!(answers.len(), 1, "on {store}: {told:?}");
-    assert!(answers[0]["result"].is_object(), "on {store}: {told:?}");
+    assert_eq!(steps, expected, "on {store}: {received:?}");
+    let answers: Vec<&Value> = received.iter().filter(|message| message["id"] == 1).collect();
+    assert_eq!(answers.len(), 1, "on {store}: {received:?}");
+    assert!(answers[0]["result"].is_object(), "on {store}: {received:?}");
 }
 
 /// Runs `check` with the address of each store that two processes can share.
@@ -39,7 +40,7 @@ fn on_each_store(check: impl Fn(&str)) {
 fn a_call_whose_client_is_away_is_finished_before_the_process_exits() {
     let server = Server::start_with(&["--store", "memory:"]);
     on_each_store(|store| {
-        let mut gateway = before(&server, store);
+        let mut gateway = in_front_of(&server, store);
         let session = gateway.open_session();
         let mut running = gateway.post(Some(&session), &countdown(1, STEPS, STEP_MS));
         let seen = running.read_until("\"progress\":1.0");
@@ -47,9 +48,9 @@ fn a_call_whose_client_is_away_is_finished_before_the_process_exits() {
         drop(running);
         gateway.signal("TERM");
         assert!(gateway.ended().is_some_and(|status| status.success()));
-        let restarted = before(&server, store);
-        let told = messages(&restarted.resume(&session, &priming).read_to_end());
-        check_that_nothing_is_missing(&told, store);
+        let restarted = in_front_of(&server, store);
+        let received = messages(&restarted.resume(&session, &priming).read_to_end());
+        check_that_no_message_is_missing(&received, store);
     });
 }
 
@@ -57,7 +58,7 @@ fn a_call_whose_client_is_away_is_finished_before_the_process_exits() {
 fn a_call_whose_client_has_resumed_at_another_gateway_is_finished_before_the_process_exits() {
     let server = Server::start_with(&["--store", "memory:"]);
     on_each_store(|store| {
-        let (mut gateway, other) = (before(&server, store), before(&server, store));
+        let (mut gateway, other) = (in_front_of(&server, store), in_front_of(&server, store));
         let session = gateway.open_session();
         let mut running = gateway.post(Some(&session), &countdown(1, STEPS, STEP_MS));
         let seen = running.read_until("\"progress\":1.0");
@@ -68,7 +69,7 @@ fn a_call_whose_client_has_resumed_at_another_gateway_is_finished_before_the_pro
         gateway.signal("TERM");
         assert!(gateway.ended().is_some_and(|status| status.success()));
         drop(resumed);
-        let told = messages(&other.resume(&session, &priming).read_to_end());
-        check_that_nothing_is_missing(&told, store);
+        let received = messages(&other.resume(&session, &priming).read_to_end());
+        check_that_no_message_is_missing(&received, store);
     });
 }

@@ -1,4 +1,4 @@
-//! Several endpoints in one process: one store, and no session in common.
+//! Several endpoints in one process: they share the store and no sessions.
 
 mod support;
 
@@ -55,7 +55,7 @@ fn a_session_of_one_endpoint_is_unknown_at_another() {
 }
 
 #[test]
-fn what_is_at_no_path_is_told_of_none() {
+fn a_path_without_an_endpoint_is_404_and_names_no_other_path() {
     let (_directory, server) = start("memory:");
     for path in ["/", "/mcp", "/a/", "/ab", "/A", "/a%2f", "/metrics"] {
         let reply = server.at(path).send("GET", None, "", "").read_to_end();
@@ -75,14 +75,14 @@ fn every_address_serves_every_endpoint() {
     let variables = [
         ("STEADFAST__LISTEN", "[\"127.0.0.1:0\", \"127.0.0.1:0\"]"),
         ("STEADFAST__ADMIN__LISTEN", "127.0.0.1:0"),
-        ("STEADFAST__DEFAULTS__HTTP__MAX_BODY_BYTES", "1KiB"),
+        ("STEADFAST__DEFAULTS__MAX_REQUEST_BYTES", "1KiB"),
     ];
     let server = Server::serve_logged(&["--config", file.to_str().unwrap()], &log, &variables);
     let urls: Vec<&str> = server.banner().lines().filter_map(|line| line.strip_prefix("  URL    ")).collect();
     assert_eq!(urls.len(), 2, "{urls:?}");
     let session = server.open_session();
     let second = urls[1].trim_start_matches("http://").trim_end_matches("/mcp").parse().unwrap();
-    assert!(get(second, "/mcp").starts_with("HTTP/1.1 406"), "somebody is there");
+    assert!(get(second, "/mcp").starts_with("HTTP/1.1 406"), "the second address is served");
     assert!(get(server.admin(), "/healthz").starts_with("HTTP/1.1 200"));
     let large = note(&"x".repeat(2000));
     assert!(server.post(Some(&session), &large).read_to_end().starts_with("HTTP/1.1 413"));

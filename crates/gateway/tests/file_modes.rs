@@ -1,4 +1,5 @@
-//! Who can read the session file: its owner alone, unless the operator has decided otherwise.
+//! The permissions of the session file: private to its owner, unless the operator has decided
+//! otherwise.
 #![cfg(unix)]
 
 mod support;
@@ -15,10 +16,10 @@ fn mode(path: &Path) -> u32 {
 }
 
 fn set_mode(path: &Path, mode: u32) {
-    std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("the owner may");
+    std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("the owner may change the mode");
 }
 
-/// Starts a gateway with the demo, opens a session, kills it, and gives its log.
+/// Starts a gateway with the demo server, opens a session, kills the gateway, and returns its log.
 fn run(directory: &TempDir, more: &[&str]) -> String {
     let (log, data) = (directory.path().join("log"), directory.path().join("data"));
     let data = data.to_str().expect("a path of text");
@@ -30,7 +31,7 @@ fn run(directory: &TempDir, more: &[&str]) -> String {
 }
 
 #[test]
-fn the_default_store_is_private_and_made_so() {
+fn the_default_store_is_made_private() {
     let directory = tempfile::tempdir().expect("a folder");
     let folder = directory.path().join("data/steadfast");
     let log = run(&directory, &[]);
@@ -39,19 +40,23 @@ fn the_default_store_is_private_and_made_so() {
     };
     let are_private = || mode(&folder) == 0o700 && files().iter().all(|file| mode(file) == 0o600);
     assert!(files().len() >= 3 && are_private(), "{:?}", files());
-    assert!(!log.contains("made private"), "{log}");
-    // As an earlier version has left it.
+    assert!(!log.contains("permissions of other users"), "{log}");
+    // The permissions of an earlier version.
     set_mode(&folder, 0o755);
     for name in ["sessions.db", "sessions.db-wal", "sessions.db-shm"] {
         set_mode(&folder.join(name), 0o644);
     }
     let log = run(&directory, &[]);
     assert!(are_private(), "{:?}", files());
-    assert_eq!(log.lines().filter(|line| line.contains("made private to this user")).count(), 4, "{log}");
+    assert_eq!(
+        log.lines().filter(|line| line.contains("removed the permissions of other users")).count(),
+        4,
+        "{log}"
+    );
 }
 
 #[test]
-fn a_file_that_is_named_keeps_its_mode_and_is_warned_of() {
+fn a_configured_file_keeps_its_mode_with_a_warning() {
     let directory = tempfile::tempdir().expect("a folder");
     let file = directory.path().join("named.db");
     let store = format!("sqlite:{}", file.display());

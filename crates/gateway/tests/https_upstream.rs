@@ -1,4 +1,5 @@
-//! The gateway in front of a server that is reached over TLS and has a private authority: another process of the binary.
+//! The gateway in front of a server with TLS and a private certificate authority, which is another
+//! process of the binary.
 #![cfg(unix)]
 
 mod support;
@@ -18,7 +19,7 @@ use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 use serde_json::json;
 use support::{Server, eventually, messages, note};
 
-/// An authority of its own in `ca.pem`, and a certificate of it.
+/// Writes a certificate authority to `ca.pem`, and a certificate that it has signed.
 fn certify(directory: &Path) {
     let (ca_key, key) = (KeyPair::generate().expect("a key"), KeyPair::generate().expect("a key"));
     let mut ca = CertificateParams::default();
@@ -54,15 +55,15 @@ fn initialize(gateway: &Server) -> String {
 }
 
 #[test]
-fn a_private_authority_is_believed_if_the_operator_says_so() {
+fn a_private_authority_is_trusted_if_it_is_configured() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (server, _stranger) = (secured(one.path()), secured(other.path()));
     let url = format!("https://{}/mcp", server.address());
-    let ca = one.path().join("believed.pem");
+    let ca = one.path().join("trusted.pem");
     std::fs::copy(other.path().join("ca.pem"), &ca).unwrap();
     let file = one.path().join("gateway.toml");
     let text = format!(
-        "listen = \"127.0.0.1:0\"\nstore = \"memory:\"\n[[endpoint]]\nupstream = \"{url}\"\nca = \"{}\"\npatience = \"10ms\"\n",
+        "listen = \"127.0.0.1:0\"\nstore = \"memory:\"\n[[endpoint]]\nupstream = \"{url}\"\nupstream_tls.ca = \"{}\"\ntimeouts.unavailable = \"10ms\"\n",
         ca.display()
     );
     std::fs::write(&file, text).unwrap();
@@ -73,25 +74,25 @@ fn a_private_authority_is_believed_if_the_operator_says_so() {
 
     let gateway = Server::serve(&["--config", name]);
     let refused = initialize(&gateway);
-    assert!(!refused.contains("mcp-session-id"), "another authority vouches for nobody: {refused}");
+    assert!(!refused.contains("mcp-session-id"), "another authority is trusted: {refused}");
     std::fs::copy(one.path().join("ca.pem"), &ca).unwrap();
     gateway.signal("HUP");
-    eventually("the right authority is believed", || initialize(&gateway).contains("mcp-session-id"));
+    eventually("the right authority is trusted", || initialize(&gateway).contains("mcp-session-id"));
     let session = gateway.open_session();
-    let told = messages(&gateway.post(Some(&session), &note("x")).read_to_end());
-    assert!(told.last().unwrap()["result"].to_string().contains("You have 1 note(s)."), "{told:?}");
+    let received = messages(&gateway.post(Some(&session), &note("x")).read_to_end());
+    assert!(received.last().unwrap()["result"].to_string().contains("You have 1 note(s)."), "{received:?}");
 
     let by_flag = Server::serve_logged(
         &["--upstream", &url, "--listen", "127.0.0.1:0", "--store", "memory:"],
         &one.path().join("log"),
-        &[("STEADFAST__DEFAULTS__PATIENCE", "10ms")],
+        &[("STEADFAST__DEFAULTS__TIMEOUTS__UNAVAILABLE", "10ms")],
     );
     let refused = initialize(&by_flag);
     assert!(!refused.contains("mcp-session-id"), "browsers do not know this authority: {refused}");
 }
 
 #[test]
-fn a_server_that_asks_for_a_certificate_is_shown_it() {
+fn a_server_that_asks_for_a_client_certificate_gets_it() {
     let directory = tempfile::tempdir().unwrap();
     certify(directory.path());
     let at = |name: &str| directory.path().join(name);
@@ -114,7 +115,7 @@ fn a_server_that_asks_for_a_certificate_is_shown_it() {
         for socket in listener.incoming().map_while(Result::ok) {
             let mut stream =
                 StreamOwned::new(ServerConnection::new(Arc::new(config.clone())).unwrap(), socket);
-            // A request after the handshake, or the end of it.
+            // The read finishes the handshake.
             let _ = stream.read(&mut [0; 1024]);
             let _ = tell.send(stream.conn.peer_certificates().map(|list| list[0].clone().into_owned()));
         }
@@ -122,8 +123,8 @@ fn a_server_that_asks_for_a_certificate_is_shown_it() {
     let file = at("gateway.toml");
     let path = |name: &str| at(name).display().to_string();
     let text = format!(
-        "listen = \"127.0.0.1:0\"\nstore = \"memory:\"\n[[endpoint]]\nupstream = \"https://{address}/mcp\"\nca = \"{}\"\n\
-         client_certificate = \"{}\"\nclient_key = \"{}\"\npatience = \"10ms\"\n",
+        "listen = \"127.0.0.1:0\"\nstore = \"memory:\"\n[[endpoint]]\nupstream = \"https://{address}/mcp\"\ntimeouts.unavailable = \"10ms\"\n\
+         [endpoint.upstream_tls]\nca = \"{}\"\ncertificate = \"{}\"\nkey = \"{}\"\n",
         path("ca.pem"),
         path("cert.pem"),
         path("key.pem")

@@ -1,10 +1,10 @@
 //! Gateways on one store: endpoints with the same identity share sessions, and endpoints with
-//! different servers share nothing.
+//! different servers share none.
 #![cfg(unix)]
 
 mod support;
 
-/// A server that does as its script says.
+/// A server that follows a script.
 #[allow(dead_code, reason = "a part of it is used here")]
 #[path = "../../client/tests/support/server.rs"]
 mod scripted;
@@ -45,11 +45,11 @@ impl Shared {
     /// Nodes that the store lists: each has a file beside the database.
     fn nodes(&self) -> usize {
         let names = std::fs::read_dir(self.directory.path()).expect("the folder");
-        names.filter(|name| is_of_node(&name.as_ref().expect("a name").path())).count()
+        names.filter(|name| is_lock_file(&name.as_ref().expect("a name").path())).count()
     }
 }
 
-fn is_of_node(path: &Path) -> bool {
+fn is_lock_file(path: &Path) -> bool {
     path.to_string_lossy().contains("s.db-node-")
 }
 
@@ -64,13 +64,13 @@ fn id_in_banner(server: &Server) -> String {
     line.expect("the banner names the identity").to_owned()
 }
 
-/// The scripted server waits with this.
+/// The scripted server uses this function to wait.
 async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
     let done = tokio::time::timeout(Duration::from_secs(20), work).await;
     done.unwrap_or_else(|_| panic!("waited too long for {what}"))
 }
 
-/// A server with one tool, `t`, which changes nothing and answers when the server is prodded.
+/// A server with one read-only tool, `t`, which answers after `prod`.
 async fn reader() -> scripted::Server {
     scripted::Server::with_sessions(|request| {
         let go = |log: &[scripted::Request]| log.iter().any(|request| request.verb == "PROD");
@@ -123,8 +123,8 @@ fn a_session_of_another_server_does_not_exist_here() {
     assert!(warnings[0].contains("WARN") && names.iter().all(|name| warnings[0].contains(name)), "{log}");
 }
 
-/// The gateway that is left finds the dead one, and must not send the call to a server that has
-/// never seen its session.
+/// The other gateway reaps the dead one, and must not send the call to a server that does not know
+/// its session.
 #[test]
 fn calls_of_a_dead_gateway_are_not_run_by_one_with_another_server() {
     let shared = Shared::new();
@@ -141,26 +141,27 @@ fn calls_of_a_dead_gateway_are_not_run_by_one_with_another_server() {
     let b = shared.gateway(&second, &[]);
     assert_eq!(shared.nodes(), 2);
     a.kill();
-    eventually("the dead gateway is struck off", || shared.nodes() == 1);
-    assert_eq!(two.count(|request| request.calls("t")), 0, "the call has nothing to do with this server");
+    eventually("the dead gateway is reaped", || shared.nodes() == 1);
+    assert_eq!(two.count(|request| request.calls("t")), 0, "the call was sent to another server");
 
     let a = shared.gateway(&first, &[]);
-    let told = messages(&a.resume(&session, &event).read_to_end());
-    let answers: Vec<&Value> = told.iter().filter(|message| message["id"] == 2).collect();
-    assert_eq!(answers.len(), 1, "{told:?}");
-    assert_eq!(answers[0]["error"]["data"]["reason"], "outcome_unknown", "{told:?}");
-    assert_eq!(one.count(|request| request.calls("t")), 1, "and nobody has made it again");
+    let received = messages(&a.resume(&session, &event).read_to_end());
+    let answers: Vec<&Value> = received.iter().filter(|message| message["id"] == 2).collect();
+    assert_eq!(answers.len(), 1, "{received:?}");
+    assert_eq!(answers[0]["error"]["data"]["reason"], "outcome_unknown", "{received:?}");
+    assert_eq!(one.count(|request| request.calls("t")), 1, "the call was executed again");
     drop(b);
 }
 
-/// A server moves to another address while gateways are replaced one after the other.
+/// A server moves to another address while gateways are replaced one after the other. Each gateway
+/// sends the calls that it receives to its own address, because the number of calls is not limited.
 #[test]
 fn sessions_follow_the_id_to_another_address() {
     let shared = Shared::new();
     let ((_one, first), (_two, second)) = (demo(), demo());
-    let old = Server::serve(&shared.arguments(&first, &["--id", "notes"]));
+    let old = Server::serve(&shared.arguments(&first, &["--id", "notes", "--concurrency", "unlimited"]));
     let session = old.open_session();
-    let new = shared.gateway(&second, &["--id", "notes", "--path", "/moved"]);
+    let new = shared.gateway(&second, &["--id", "notes", "--concurrency", "unlimited", "--path", "/moved"]);
     for (at, text) in [(new.at("/moved"), "new"), (old.at("/mcp"), "old")] {
         let said = at.post(Some(&session), &note(text)).read_to_end();
         assert!(said.starts_with("HTTP/1.1 200") && said.contains("note(s)."), "{said}");
@@ -172,9 +173,9 @@ fn sessions_follow_the_id_to_another_address() {
     assert!(!log.contains("another identity"), "{log}");
 }
 
-/// What the gateway has shown before is what has to be written to keep its sessions.
+/// An operator copies the identity from the banner to keep the sessions.
 #[test]
-fn the_hash_as_an_id_keeps_the_sessions_that_there_are() {
+fn the_hash_as_an_id_keeps_the_existing_sessions() {
     let shared = Shared::new();
     let ((_one, first), (_two, second)) = (demo(), demo());
     let before = shared.gateway(&first, &[]);

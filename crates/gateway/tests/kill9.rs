@@ -1,4 +1,5 @@
-//! `kill -9` of the real binary: what it has answered is still there, and what it was doing gets an explicit error.
+//! `kill -9` of the real binary: finished answers are kept, and running calls get an explicit
+//! error.
 
 mod support;
 
@@ -16,7 +17,7 @@ fn a_finished_answer_survives_and_a_running_call_gets_an_error() {
     assert_eq!(messages(&finished).last().unwrap()["id"], 1);
     let notes = server.post(Some(&session), &note("written before")).read_to_end();
     assert!(notes.contains("You have 1 note(s)."), "{notes}");
-    // Begun, heard of, and never to be done.
+    // This call has started and cannot finish in time.
     let mut running = server.post(Some(&session), &countdown(2, 1000, 60_000));
     let seen = running.read_until("\"progress\":0.0");
     server.kill();
@@ -27,7 +28,7 @@ fn a_finished_answer_survives_and_a_running_call_gets_an_error() {
         let rest = server.resume(&session, id_of(event)).read_to_end();
         let mut rest = events(&rest);
         if i + 1 < whole.len() {
-            assert_eq!(id_of(rest.remove(0)), id_of(event), "it is told where it is");
+            assert_eq!(id_of(rest.remove(0)), id_of(event), "a resumed stream first repeats the id");
         }
         assert_eq!(rest, whole[i + 1..], "after {}", id_of(event));
     }
@@ -49,7 +50,7 @@ fn a_finished_answer_survives_and_a_running_call_gets_an_error() {
 }
 
 #[test]
-fn a_killed_servers_questions_are_withdrawn_and_late_answers_refused() {
+fn server_requests_of_a_killed_process_are_cancelled_and_late_answers_refused() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("sessions.db");
     let server = Server::start(&file);
@@ -67,22 +68,22 @@ fn a_killed_servers_questions_are_withdrawn_and_late_answers_refused() {
         assert!(late.contains("No request of the server with that id waits for an answer."), "{late}");
     }
     let priming = id_of(events(&seen)[0]).to_owned();
-    let told = messages(&server.resume(&session, &priming).read_to_end());
-    let withdrawn: Vec<&Value> = told
+    let received = messages(&server.resume(&session, &priming).read_to_end());
+    let cancelled: Vec<&Value> = received
         .iter()
         .filter(|message| message["method"] == "notifications/cancelled")
         .map(|message| &message["params"]["requestId"])
         .collect();
-    assert_eq!(withdrawn, ["ask-0", "ask-2"]);
-    let answers: Vec<&Value> = told.iter().filter(|message| message["id"] == 1).collect();
+    assert_eq!(cancelled, ["ask-0", "ask-2"]);
+    let answers: Vec<&Value> = received.iter().filter(|message| message["id"] == 1).collect();
     assert_eq!(answers.len(), 1);
     assert_eq!(answers[0]["error"]["data"]["reason"], "outcome_unknown");
 
-    // And the next questions are asked under numbers that were never used.
+    // The next server requests have ids that were never used.
     let mut again = server.post(Some(&session), &council(2, 1));
     again.read_until("\"ask-3\"");
     server.post(Some(&session), &advice("ask-3", "yes")).read_to_end();
-    let told = messages(&again.read_to_end());
-    assert!(told.last().unwrap().to_string().contains("yes"), "{told:?}");
+    let received = messages(&again.read_to_end());
+    assert!(received.last().unwrap().to_string().contains("yes"), "{received:?}");
     server.kill();
 }

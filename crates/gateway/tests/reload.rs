@@ -1,9 +1,10 @@
-//! Another configuration while the gateway works: nobody who is not concerned notices.
+//! Configuration reloads: sessions, calls and streams that a change does not concern are
+//! unaffected.
 #![cfg(unix)]
 
 mod support;
 
-/// A server that does as its script says.
+/// A server that follows a script.
 #[allow(dead_code, reason = "a part of it is used here")]
 #[path = "../../client/tests/support/server.rs"]
 mod scripted;
@@ -15,7 +16,7 @@ use serde_json::json;
 use support::{Server, countdown, eventually, get, messages, note};
 use tempfile::TempDir;
 
-/// A gateway that follows a file.
+/// A gateway with a configuration file.
 struct Scene {
     _directory: TempDir,
     file: PathBuf,
@@ -35,7 +36,7 @@ impl Scene {
         Self { _directory: directory, file, log, server }
     }
 
-    /// Writes another file and says so. Returns when it is in force or refused.
+    /// Changes the file and sends SIGHUP. Returns when the change is applied or refused.
     fn change(&self, text: &str) {
         let before = self.reloads();
         std::fs::write(&self.file, text).expect("a file");
@@ -54,7 +55,7 @@ impl Scene {
     }
 }
 
-/// The scripted server waits with this.
+/// The scripted server uses this function to wait.
 async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
     let done = tokio::time::timeout(Duration::from_secs(20), work).await;
     done.unwrap_or_else(|_| panic!("waited too long for {what}"))
@@ -69,7 +70,7 @@ fn found(scene: &Scene, path: &'static str) -> bool {
 }
 
 #[test]
-fn sessions_calls_and_streams_outlive_a_change() {
+fn sessions_calls_and_streams_survive_a_reload() {
     let (one, two) =
         (Server::start_with(&["--store", "memory:"]), Server::start_with(&["--store", "memory:"]));
     let upstream = |server: &Server| format!("id = \"b\"\nupstream = \"http://{}/mcp\"", server.address());
@@ -83,23 +84,23 @@ fn sessions_calls_and_streams_outlive_a_change() {
     let mut running = b.post(Some(&in_b), &countdown(1, 30, 20));
     running.read_until("\"progress\":0.0");
 
-    let changed = format!("{}\nconcurrency = 3\nhttp.max_batch = 1", upstream(&two));
+    let changed = format!("{}\nconcurrency = 3\nmax_request_bytes = \"1MiB\"", upstream(&two));
     scene.change(&endpoints(&[("/a", "demo = true"), ("/b", &changed), ("/c", "demo = true")]));
 
     assert!(found(&scene, "/c"));
     scene.server.at("/c").open_session();
     assert!(standalone.iter_mut().all(support::Reply::is_waiting), "streams stay open");
     assert!(a.post(Some(&in_a), &note("x")).read_to_end().contains("You have 1 note(s)."));
-    // The session is the same; its server is another one, where it has no notes.
+    // The session is the same. Its new server has no notes yet.
     let other = b.post(Some(&in_b), &note("at two")).read_to_end();
     assert!(other.contains("You have 1 note(s)."), "{other}");
-    let told = messages(&running.read_to_end());
-    let progress = told.iter().filter(|message| message["method"] == "notifications/progress").count();
-    assert_eq!(progress, 30, "the call goes on where it began");
-    assert!(told.last().unwrap()["result"].is_object(), "{told:?}");
+    let received = messages(&running.read_to_end());
+    let progress = received.iter().filter(|message| message["method"] == "notifications/progress").count();
+    assert_eq!(progress, 30, "the call finishes where it started");
+    assert!(received.last().unwrap()["result"].is_object(), "{received:?}");
 }
 
-fn behind(servers: &[&Server], more: &str) -> String {
+fn in_front_of(servers: &[&Server], more: &str) -> String {
     let urls: Vec<String> = servers.iter().map(|server| format!("http://{}/mcp", server.address())).collect();
     endpoints(&[("/a", &format!("upstream = {urls:?}\n{more}"))])
 }
@@ -110,24 +111,24 @@ fn named_id(log: &str) -> &str {
     warned.split("\"sessions_id\":\"").nth(1).and_then(|rest| rest.split('"').next()).expect("an id")
 }
 
-/// Without `id`, a session stays for as long as the endpoint keeps one of its replicas.
+/// Without `id`, sessions are kept as long as the endpoint keeps one of its replicas.
 #[test]
 fn a_replica_that_is_added_or_removed_keeps_the_sessions() {
     let servers = [(); 3].map(|()| Server::start_with(&["--store", "memory:"]));
     let [one, two, three] = &servers;
-    let scene = Scene::start(&behind(&[one], ""));
+    let scene = Scene::start(&in_front_of(&[one], ""));
     let a = scene.server.at("/a");
     let session = a.open_session();
     let works = || a.post(Some(&session), &note("x")).read_to_end().contains("note(s).");
     assert!(works());
-    scene.change(&behind(&[one, two], ""));
+    scene.change(&in_front_of(&[one, two], ""));
     assert!(works());
-    scene.change(&behind(&[two, three], ""));
+    scene.change(&in_front_of(&[two, three], ""));
     assert!(works());
     let log = scene.log();
-    assert!(log.contains("its sessions are kept, but after a restart they are not found"), "{log}");
-    // As the log says, the endpoint keeps its sessions with this `id`, whatever is behind it.
-    scene.change(&behind(&[one], &format!("id = \"{}\"", named_id(&log))));
+    assert!(log.contains("to find its sessions after a restart, set `id`"), "{log}");
+    // With the `id` of the log, the endpoint keeps its sessions, with any server.
+    scene.change(&in_front_of(&[one], &format!("id = \"{}\"", named_id(&log))));
     assert!(works());
 }
 
@@ -135,25 +136,25 @@ fn a_replica_that_is_added_or_removed_keeps_the_sessions() {
 fn another_server_has_other_sessions() {
     let servers = [(); 2].map(|()| Server::start_with(&["--store", "memory:"]));
     let [one, two] = &servers;
-    let scene = Scene::start(&behind(&[one], ""));
+    let scene = Scene::start(&in_front_of(&[one], ""));
     let a = scene.server.at("/a");
     let session = a.open_session();
     let mut running = a.post(Some(&session), &countdown(1, 20, 20));
     running.read_until("\"progress\":0.0");
-    scene.change(&behind(&[two], ""));
-    let told = messages(&running.read_to_end());
-    assert!(told.last().unwrap()["result"].is_object(), "a call that runs finishes: {told:?}");
+    scene.change(&in_front_of(&[two], ""));
+    let received = messages(&running.read_to_end());
+    assert!(received.last().unwrap()["result"].is_object(), "the running call finishes: {received:?}");
     let refused = a.post(Some(&session), &note("lost")).read_to_end();
     assert!(refused.starts_with("HTTP/1.1 404"), "{refused}");
     a.open_session();
     let log = scene.log();
-    assert!(log.contains("its sessions are not found any more"), "{log}");
-    // The value that would have kept them still finds them.
-    scene.change(&behind(&[two], &format!("id = \"{}\"", named_id(&log))));
+    assert!(log.contains("no longer finds its sessions"), "{log}");
+    // The same `id` still finds them.
+    scene.change(&in_front_of(&[two], &format!("id = \"{}\"", named_id(&log))));
     assert!(a.post(Some(&session), &note("found")).read_to_end().contains("You have 1 note(s)."));
 }
 
-/// An endpoint takes its identity, and with it its sessions, to another path.
+/// An identity can move to another path, with its sessions.
 #[test]
 fn an_id_moves_sessions_to_another_path() {
     let scene = Scene::start(&endpoints(&[("/a", "demo = true\nid = \"x\"")]));
@@ -167,10 +168,10 @@ fn an_id_moves_sessions_to_another_path() {
     assert!(!scene.log().contains("sessions_id"), "the sessions are found: {}", scene.log());
 }
 
-/// A server has one stream for what belongs to no call. While a call goes on where it began, that stream is held by one client of
-/// ours: the new one, and without being asked for it.
+/// A server has one standalone stream per session. While a call finishes on the old upstream, the
+/// new upstream opens that stream at once, and the old one closes it.
 #[test]
-fn the_servers_own_stream_goes_over_at_once() {
+fn the_new_upstream_takes_over_the_standalone_stream() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let server = runtime.block_on(scripted::Server::with_sessions(|request| {
         let go = |log: &[scripted::Request]| log.iter().any(|request| request.verb == "PROD");
@@ -195,14 +196,14 @@ fn the_servers_own_stream_goes_over_at_once() {
     runtime.block_on(server.until("another stream", |log| count(log, "GET") == 2));
     runtime.block_on(server.until("the end of the first", |log| count(log, "CLOSED") == 1));
     server.prod();
-    let told = messages(&running.read_to_end());
-    assert_eq!(told.last().unwrap()["result"], json!({"done": true}), "{told:?}");
+    let received = messages(&running.read_to_end());
+    assert_eq!(received.last().unwrap()["result"], json!({"done": true}), "{received:?}");
     assert_eq!((count(&server.log(), "GET"), count(&server.log(), "CLOSED")), (2, 1));
 }
 
-/// A session that is being opened is opened, by the server that was asked; from then on it is like any other.
+/// The upstream that has received `initialize` finishes it. Then the session is like any other.
 #[test]
-fn a_session_that_is_being_opened_outlives_a_change() {
+fn a_session_that_is_being_opened_survives_a_reload() {
     for is_moved in [false, true] {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let (one, two) = (runtime.block_on(slow_to_open()), runtime.block_on(slow_to_open()));
@@ -227,10 +228,18 @@ fn a_session_that_is_being_opened_outlives_a_change() {
             runtime.block_on(one.until("its own stream", move |log| listeners(log) == 1));
         }
         let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "t"}});
-        let told = messages(&a.post(Some(&opened), &call).read_to_end());
-        assert_eq!(told.last().unwrap()["result"], json!({"content": []}), "moved {is_moved}: {told:?}");
+        let received = messages(&a.post(Some(&opened), &call).read_to_end());
+        assert_eq!(
+            received.last().unwrap()["result"],
+            json!({"content": []}),
+            "moved {is_moved}: {received:?}"
+        );
         let openings = [&one, &two].map(|server| server.count(is_opening));
-        assert_eq!(openings, if is_moved { [1, 1] } else { [1, 0] }, "nothing is opened in vain");
+        assert_eq!(
+            openings,
+            if is_moved { [1, 1] } else { [1, 0] },
+            "no upstream session is opened needlessly"
+        );
     }
 }
 
@@ -238,7 +247,7 @@ fn is_opening(request: &scripted::Request) -> bool {
     request.method() == "initialize"
 }
 
-/// Opens no session before it is prodded.
+/// A server that answers `initialize` only after `prod`.
 async fn slow_to_open() -> scripted::Server {
     scripted::Server::with_sessions(|request| {
         let go = |log: &[scripted::Request]| log.iter().any(|request| request.verb == "PROD");
@@ -259,10 +268,9 @@ async fn slow_to_open() -> scripted::Server {
     .await
 }
 
-/// Servers that lose track of several calls get one at a time, whatever becomes of the configuration meanwhile. A call that runs
-/// counts, wherever it began.
+/// A call that runs on the old upstream counts toward the concurrency of the new one.
 #[test]
-fn a_change_does_not_make_two_calls_of_one() {
+fn a_reload_does_not_exceed_the_concurrency() {
     for before in ["concurrency = 1", "", "concurrency = 2"] {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let server = runtime.block_on(scripted::Server::with_sessions(|request| {
@@ -283,23 +291,27 @@ fn a_change_does_not_make_two_calls_of_one() {
         let call = |id: u64, name: &str| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": name}});
         let slow = a.post(Some(&session), &call(1, "slow"));
         runtime.block_on(server.until("the call", |log| log.iter().any(|one| one.calls("slow"))));
-        scene.change(&upstream("concurrency = 1\nwaiting = 7"));
+        scene.change(&upstream("concurrency = 1\nmax_response_bytes = \"1MiB\""));
         let quick = a.post(Some(&session), &call(2, "quick"));
         let has_come = || server.count(|request| request.calls("quick")) > 0;
         let waits =
-            || get(scene.server.admin(), "/metrics").contains("steadfast_waiting_calls{endpoint=\"/a\"} 1");
-        eventually("the second call is somewhere", || has_come() || waits());
+            || get(scene.server.admin(), "/metrics").contains("steadfast_queued_calls{endpoint=\"/a\"} 1");
+        eventually("the second call is queued or sent", || has_come() || waits());
         assert!(!has_come(), "{before}: two calls at a time");
         server.prod();
         for (name, reply) in [("slow", slow), ("quick", quick)] {
-            let told = messages(&reply.read_to_end());
-            assert_eq!(told.last().unwrap()["result"], json!({"content": []}), "{before}: {name}: {told:?}");
+            let received = messages(&reply.read_to_end());
+            assert_eq!(
+                received.last().unwrap()["result"],
+                json!({"content": []}),
+                "{before}: {name}: {received:?}"
+            );
         }
     }
 }
 
 #[test]
-fn an_endpoint_that_is_taken_out_finishes_its_calls() {
+fn a_removed_endpoint_finishes_its_calls() {
     let both = endpoints(&[("/a", "demo = true"), ("/b", "demo = true")]);
     let scene = Scene::start(&both);
     let b = scene.server.at("/b");
@@ -310,9 +322,9 @@ fn an_endpoint_that_is_taken_out_finishes_its_calls() {
     waiting.read_until("\n\n");
     scene.change(&endpoints(&[("/a", "demo = true")]));
     assert!(!found(&scene, "/b"));
-    assert!(waiting.read_to_end().contains("retry:"), "whoever waits is told to come back");
-    let told = messages(&running.read_to_end());
-    assert!(told.last().unwrap()["result"].is_object(), "{told:?}");
+    assert!(waiting.read_to_end().contains("retry:"), "the stream ends with a retry hint");
+    let received = messages(&running.read_to_end());
+    assert!(received.last().unwrap()["result"].is_object(), "{received:?}");
     scene.change(&both);
     assert!(
         b.post(Some(&session), &note("again")).read_to_end().contains("You have 1 note(s)."),
@@ -321,13 +333,13 @@ fn an_endpoint_that_is_taken_out_finishes_its_calls() {
 }
 
 #[test]
-fn what_is_in_front_of_an_endpoint_changes_at_once() {
+fn http_settings_apply_to_the_next_request() {
     let scene = Scene::start(&endpoints(&[("/a", "demo = true")]));
     let a = scene.server.at("/a");
     let session = a.open_session();
     let large = note(&"x".repeat(2000));
     assert!(a.post(Some(&session), &large).read_to_end().starts_with("HTTP/1.1 200"));
-    scene.change(&endpoints(&[("/a", "demo = true\nhttp.max_body_bytes = \"1KiB\"")]));
+    scene.change(&endpoints(&[("/a", "demo = true\nmax_request_bytes = \"1KiB\"")]));
     assert!(a.post(Some(&session), &large).read_to_end().starts_with("HTTP/1.1 413"));
 }
 
@@ -338,36 +350,41 @@ fn a_file_with_faults_changes_nothing() {
     let session = scene.server.at("/a").open_session();
     scene.change("[[endpoint]]\npth = \"/b\"\n");
     let log = scene.log();
-    assert!(log.contains("there is no such key"), "{log}");
+    assert!(log.contains("unknown key"), "{log}");
     assert!(log.contains(&format!("{}:2:1", scene.file.display())), "{log}");
-    assert!(log.contains("did you mean `path`?") && log.contains("the old one stays"), "{log}");
+    assert!(log.contains("did you mean `path`?") && log.contains("the old one stays in use"), "{log}");
     assert!(scene.server.at("/a").post(Some(&session), &note("x")).read_to_end().starts_with("HTTP/1.1 200"));
     std::fs::remove_file(&scene.file).unwrap();
     scene.server.signal("HUP");
-    eventually("the missing file is reported", || scene.log().contains("cannot be used; the old one stays"));
+    eventually("the missing file is reported", || {
+        scene.log().contains("cannot use the new configuration; the old one stays")
+    });
     assert!(scene.server.at("/a").post(Some(&session), &note("x")).read_to_end().starts_with("HTTP/1.1 200"));
 }
 
 #[test]
-fn what_cannot_change_is_said_each_time() {
+fn keys_that_need_a_restart_are_logged_at_each_reload() {
     let text = endpoints(&[("/a", "demo = true")]);
-    let scene = Scene::start(&format!("timing.idle = \"1h\"\n{text}"));
-    let other = endpoints(&[("/a", "demo = true\nengine.call_deadline = \"2h\"")]);
+    let scene = Scene::start(&format!("session.idle_timeout = \"1h\"\n{text}"));
+    let other = endpoints(&[("/a", "demo = true\ntimeouts.call = \"2h\"")]);
     for times in 1..=2 {
-        scene.change(&format!("timing.idle = \"2h\"\n{other}"));
+        scene.change(&format!("session.idle_timeout = \"2h\"\n{other}"));
         let log = scene.log();
-        let said = |key: &str| {
+        let logged = |key: &str| {
             log.lines().filter(|line| line.contains("needs a restart") && line.contains(key)).count()
         };
-        // Once for the signal, and once more if the change is noticed before it comes.
-        assert!(said("\"timing\"") >= times && said("engine of the endpoint /a") >= times, "{log}");
-        assert_eq!(said("listen"), 0, "{log}");
+        // Once for the signal, and once more if the watcher finds the change first.
+        assert!(
+            logged("\"session\"") >= times && logged("timeouts.call of the endpoint /a") >= times,
+            "{log}"
+        );
+        assert_eq!(logged("listen"), 0, "{log}");
     }
 }
 
-/// Without a signal, too.
+/// Without a signal.
 #[test]
-fn a_changed_file_is_noticed() {
+fn a_changed_file_is_reloaded() {
     let scene = Scene::start(&endpoints(&[("/a", "demo = true")]));
     std::fs::write(&scene.file, endpoints(&[("/bb", "demo = true")])).unwrap();
     eventually("the new endpoint is there", || found(&scene, "/bb"));
@@ -375,7 +392,7 @@ fn a_changed_file_is_noticed() {
 }
 
 #[test]
-fn the_filter_of_the_log_changes() {
+fn the_log_filter_can_be_reloaded() {
     let text = endpoints(&[("/a", "demo = true")]);
     let scene = Scene::start(&text);
     let refused = || drop(scene.server.at("/a").send("PATCH", None, "", "").read_to_end());

@@ -1,4 +1,5 @@
-//! No token, no configured secret and no session id is in any log, at any level, nor in metrics or the banner.
+//! No log at any level, no metric and no banner contains a token, a configured secret or a session
+//! id.
 #![cfg(unix)]
 
 mod support;
@@ -7,7 +8,7 @@ use std::fmt::Write as _;
 
 use support::{Server, countdown, eventually, get, note};
 
-/// It has three parts, so that a verifier reads on.
+/// Three parts, so that the verifier does not stop at once.
 const TOKEN: &str = "eyJhbGciOiJFZERTQSJ9.t0ken-of-a-client.AAAA";
 const KEY: &str = "k3y-of-the-gateway";
 const ENV: &str = "v4lue-for-a-program";
@@ -18,10 +19,10 @@ fn config(upstream: &str, more: &str) -> String {
         .expect("text");
     writeln!(text, "[[endpoint]]\npath = \"/own\"\nupstream = \"{upstream}\"").expect("text");
     writeln!(text, "headers = {{ Authorization = \"env:KEY\", X-Key = \"env:KEY\" }}").expect("text");
-    writeln!(text, "[[endpoint]]\npath = \"/program\"\nstdio = {{ command = \"no-such-program\", env = {{ A = \"env:VALUE\" }} }}\npatience = \"10ms\"").expect("text");
+    writeln!(text, "[[endpoint]]\npath = \"/program\"\nstdio = {{ command = \"no-such-program\", env = {{ A = \"env:VALUE\" }} }}\ntimeouts.unavailable = \"10ms\"").expect("text");
     writeln!(
         text,
-        "[[endpoint]]\npath = \"/gone\"\nupstream = \"http://127.0.0.1:1/mcp\"\npatience = \"10ms\""
+        "[[endpoint]]\npath = \"/gone\"\nupstream = \"http://127.0.0.1:1/mcp\"\ntimeouts.unavailable = \"10ms\""
     )
     .expect("text");
     writeln!(
@@ -29,12 +30,12 @@ fn config(upstream: &str, more: &str) -> String {
         "[[endpoint]]\npath = \"/jwt\"\ndemo = true\nauth = \"jwt\"\n[endpoint.jwt]\nissuer = \"i\""
     )
     .expect("text");
-    writeln!(text, "resource = \"http://localhost/jwt\"\nkeys = \"http://127.0.0.1:1/keys\"").expect("text");
+    writeln!(text, "resource = \"http://localhost/jwt\"\njwks = \"http://127.0.0.1:1/keys\"").expect("text");
     text + more
 }
 
 #[test]
-fn nothing_secret_is_told() {
+fn no_secret_is_logged() {
     let directory = tempfile::tempdir().unwrap();
     let (file, log) = (directory.path().join("steadfast.toml"), directory.path().join("log"));
     let demo = Server::start_with(&["--store", "memory:"]);
@@ -69,7 +70,7 @@ fn nothing_secret_is_told() {
     std::fs::write(&file, config(&upstream, "[[endpoint]]\npath = \"/new\"\ndemo = true\n")).unwrap();
     server.signal("HUP");
     eventually("the file is read again", || {
-        std::fs::read_to_string(&log).unwrap().contains("was read again")
+        std::fs::read_to_string(&log).unwrap().contains("configuration reloaded")
     });
     let metrics = get(server.admin(), "/metrics");
     let banner = server.banner().to_owned();

@@ -1,9 +1,12 @@
-//! The gateway in front of a program.
+//! The gateway in front of a program with the stdio transport.
 #![cfg(unix)]
 
 mod support;
 
 use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use serde_json::{Value, json};
 use support::{At, Server, eventually, get, messages};
@@ -11,11 +14,12 @@ use tempfile::TempDir;
 
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../upstream/tests/stdio/server.py");
 
-/// Another program, and the same program treated otherwise: what is in its environment, and what is said of the endpoint.
+/// Reloads: a value in the environment of the program, where another value means another program,
+/// and keys of the endpoint.
 const CHANGES: [(&str, &str); 3] = [
     ("two", ""),
-    ("one", "waiting = 7"),
-    ("one", "patience = \"5s\"\ntimeouts.control = \"9m\"\nbackoff.first = \"1s\""),
+    ("one", "max_request_bytes = \"1MiB\""),
+    ("one", "timeouts = { unavailable = \"5s\", control = \"9m\" }\nhealth_check.silence = \"1s\""),
 ];
 
 fn call(id: u64, tool: &str, arguments: Value) -> Value {
@@ -24,8 +28,8 @@ fn call(id: u64, tool: &str, arguments: Value) -> Value {
 
 fn result(at: At<'_>, session: &str, tool: &str) -> Value {
     let reply = at.post(Some(session), &call(1, tool, json!({}))).read_to_end();
-    let told = messages(&reply);
-    told.last().unwrap_or_else(|| panic!("{reply}"))["result"].clone()
+    let received = messages(&reply);
+    received.last().unwrap_or_else(|| panic!("{reply}"))["result"].clone()
 }
 
 fn is_alive(pid: &Value) -> bool {
@@ -54,7 +58,7 @@ fn each_session_has_its_process_and_none_outlives_the_gateway() {
     eventually("the programs have ended", || !pids.iter().any(is_alive));
 }
 
-/// A gateway in front of the program, with its file.
+/// A gateway in front of the program, with its configuration file.
 struct Scene {
     directory: TempDir,
     gateway: Server,
@@ -71,7 +75,7 @@ impl Scene {
         Self { directory, gateway }
     }
 
-    /// Returns when it is in force. The first one that is.
+    /// Changes the configuration, and waits until it is applied. Call this once.
     fn change(&self, text: &str) {
         std::fs::write(self.directory.path().join("steadfast.toml"), text).expect("a file");
         self.gateway.signal("HUP");
@@ -80,7 +84,7 @@ impl Scene {
     }
 }
 
-/// With this value in the program's environment.
+/// A configuration with this value in the environment of the program.
 fn config(value: &str, endpoint: &str, stdio: &str) -> String {
     format!(
         "listen = \"127.0.0.1:0\"\nadmin.listen = \"127.0.0.1:0\"\nstore = \"memory:\"\n[[endpoint]]\n{endpoint}\n\
@@ -96,23 +100,23 @@ fn a_changed_program_takes_over_sessions_and_its_predecessor_finishes_its_calls(
     let (mine, other) = (at.open_session(), at.open_session());
     let before = result(at, &mine, "environment");
     assert_eq!(before["value"], "one");
-    assert_eq!(result(at, &other, "environment")["pid"], before["pid"], "one process for all");
+    assert_eq!(result(at, &other, "environment")["pid"], before["pid"], "all sessions share one process");
     let mut running = at.post(Some(&mine), &call(7, "slow", json!({"ms": 700})));
     running.read_until("\n\n");
 
     scene.change(&config("two", "", shared));
     let after = result(at, &mine, "environment");
-    assert_eq!(after["value"], "two", "the session is the same, the program another");
-    let told = messages(&running.read_to_end());
-    assert_eq!(told.last().expect("an answer")["result"]["pid"], before["pid"], "{told:?}");
+    assert_eq!(after["value"], "two", "the session is the same, and the program is another one");
+    let received = messages(&running.read_to_end());
+    assert_eq!(received.last().expect("an answer")["result"]["pid"], before["pid"], "{received:?}");
     eventually("the predecessor has ended", || !is_alive(&before["pid"]));
     assert!(is_alive(&after["pid"]));
 }
 
-/// While two calls run nobody can tell which of them asks, so it is asked on the stream that belongs to none. Somebody has to read
-/// that, whatever becomes of the configuration.
+/// While two calls run, the gateway cannot tell which of them a server request belongs to, so it
+/// uses the standalone stream. A client must be able to read that stream after a reload.
 #[test]
-fn a_call_that_asks_after_a_change_is_answered() {
+fn a_server_request_after_a_reload_is_answered() {
     for (value, endpoint) in CHANGES {
         let scene = Scene::start(&config("one", "", ""));
         let at = scene.gateway.at("/mcp");
@@ -130,19 +134,19 @@ fn a_call_that_asks_after_a_change_is_answered() {
 
         scene.change(&config(value, endpoint, ""));
         std::fs::write(&go, "").unwrap();
-        let told = messages(&asking.read_until("elicitation/create"));
-        let asked = told.last().expect("an ask");
-        let answer = json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "decline"}});
+        let received = messages(&asking.read_until("elicitation/create"));
+        let request = received.last().expect("a server request");
+        let answer = json!({"jsonrpc": "2.0", "id": request["id"], "result": {"action": "decline"}});
         assert!(at.post(Some(&session), &answer).read_to_end().starts_with("HTTP/1.1 202"));
-        let told = messages(&asking.read_to_end());
-        let given = &told.last().expect("an answer")["result"]["answer"];
+        let received = messages(&asking.read_to_end());
+        let given = &received.last().expect("an answer")["result"]["answer"];
         assert_eq!(*given, json!({"result": {"action": "decline"}}), "{value} {endpoint}");
     }
 }
 
-/// What a program remembers it keeps for as long as it is the same program, however else the endpoint is treated.
+/// A program keeps its state if a reload changes other keys of the endpoint.
 #[test]
-fn a_change_of_anything_else_leaves_programs_alone() {
+fn a_reload_of_other_keys_keeps_programs_running() {
     for sharing in ["per-session", "shared"] {
         for (value, endpoint) in CHANGES {
             let sharing = format!("sharing = \"{sharing}\"");
@@ -160,13 +164,13 @@ fn a_change_of_anything_else_leaves_programs_alone() {
 }
 
 #[test]
-fn a_program_may_take_its_time_to_start() {
+fn a_program_may_start_slowly() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("steadfast.toml");
     let program = format!("stdio = {{ command = \"python3\", args = [\"{PROGRAM}\", \"slow-start\"] }}");
     let text = format!(
-        "listen = \"127.0.0.1:0\"\nstore = \"memory:\"\n[[endpoint]]\npath = \"/patient\"\n{program}\n\
-         [[endpoint]]\npath = \"/hasty\"\n{program}\ntimeouts.control = \"50ms\"\npatience = \"10ms\"\n"
+        "listen = \"127.0.0.1:0\"\nstore = \"memory:\"\n[[endpoint]]\npath = \"/slow\"\n{program}\n\
+         [[endpoint]]\npath = \"/hasty\"\n{program}\ntimeouts = {{ control = \"50ms\", unavailable = \"10ms\" }}\n"
     );
     std::fs::write(&file, text).unwrap();
     let gateway = Server::serve(&["--config", file.to_str().unwrap()]);
@@ -175,17 +179,17 @@ fn a_program_may_take_its_time_to_start() {
     }});
     let hasty = gateway.at("/hasty").post(None, &initialize).read_to_end();
     assert!(hasty.contains("\"error\"") && !hasty.contains("mcp-session-id"), "{hasty}");
-    let patient = gateway.at("/patient");
-    assert!(result(patient, &patient.open_session(), "pid")["pid"].is_u64());
+    let slow = gateway.at("/slow");
+    assert!(result(slow, &slow.open_session(), "pid")["pid"].is_u64());
 }
 
-/// One that lacks something, say: whoever opens a session hears what soon, and it is not started over and over again meanwhile.
+/// The client learns the reason, and restarts are paced.
 #[test]
-fn a_program_that_ends_at_once_says_why() {
+fn the_reason_of_a_program_that_ends_at_once_reaches_the_client() {
     let directory = tempfile::tempdir().unwrap();
     let (file, starts) = (directory.path().join("steadfast.toml"), directory.path().join("starts"));
     let text = format!(
-        "listen = \"127.0.0.1:0\"\nstore = \"memory:\"\n[[endpoint]]\nbackoff.first = \"1h\"\nbackoff.longest = \"1h\"\n\
+        "listen = \"127.0.0.1:0\"\nstore = \"memory:\"\n[[endpoint]]\n\
          stdio = {{ command = \"python3\", args = [\"{PROGRAM}\", \"exit\"], env = {{ STARTS = \"{}\" }} }}\n",
         starts.display()
     );
@@ -194,17 +198,25 @@ fn a_program_that_ends_at_once_says_why() {
     let initialize = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
         "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"},
     }});
-    for _ in 0..3 {
+    let words = "the program ended with exit status: 3; its last line on stderr: no configuration was found";
+    let starts = || std::fs::read_to_string(&starts).unwrap().len();
+    let reply = gateway.post(None, &initialize).read_to_end();
+    assert!(reply.contains(words), "{reply}");
+    assert_eq!(starts(), 2, "the program is started again once");
+    let second = Instant::now();
+    for _ in 0..2 {
+        let before = starts();
         let reply = gateway.post(None, &initialize).read_to_end();
-        let words = "the program ended with exit status: 3; its last words: no configuration was found";
         assert!(reply.contains(words), "{reply}");
-        assert_eq!(std::fs::read_to_string(&starts).unwrap(), "xx", "once, and once more");
+        assert!(starts() <= before + 1, "one start for each session");
     }
+    // The first pause is 250 ms, and each further one is twice as long.
+    assert!(second.elapsed() >= Duration::from_millis(600), "{:?}", second.elapsed());
 }
 
-/// Nobody else knows the id of its session. It would be there for half an hour.
+/// No other client knows the id of the session, so the program would run until the session expires.
 #[test]
-fn a_client_that_goes_while_its_session_is_opened_leaves_no_program() {
+fn a_client_that_disconnects_during_initialize_leaves_no_program() {
     let directory = tempfile::tempdir().unwrap();
     let (file, starts) = (directory.path().join("steadfast.toml"), directory.path().join("starts"));
     let text = format!(
@@ -217,26 +229,26 @@ fn a_client_that_goes_while_its_session_is_opened_leaves_no_program() {
     let initialize = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
         "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"},
     }});
-    let opening = gateway.post(None, &initialize);
+    let initialize_timeout = gateway.post(None, &initialize);
     let mut pid = Value::Null;
     eventually("the program is there", || {
         let text = std::fs::read_to_string(&starts).unwrap_or_default();
         pid = text.trim().parse::<u64>().map(Value::from).unwrap_or_default();
         pid.is_u64()
     });
-    drop(opening);
+    drop(initialize_timeout);
     eventually("the program has ended", || !is_alive(&pid));
 }
 
-/// It may be there by the time that somebody needs it.
+/// The program may be installed before the first session needs it.
 #[test]
-fn a_program_that_is_not_there_is_warned_of_and_served() {
+fn a_missing_program_is_a_warning() {
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("log");
     let arguments = ["--stdio", "no-such-program", "--listen", "127.0.0.1:0", "--store", "memory:"];
     let _gateway = Server::serve_logged(&arguments, &log, &[]);
-    let told = "is in its PATH";
-    eventually("a warning", || std::fs::read_to_string(&log).unwrap().contains(told));
+    let warning = "is in the PATH of the program";
+    eventually("a warning", || std::fs::read_to_string(&log).unwrap().contains(warning));
 }
 
 /// Posts a request of 2026-07-28.
@@ -252,14 +264,14 @@ fn modern(at: At<'_>, method: &str, mut params: Value) -> String {
     at.send("POST", None, &headers, &request.to_string()).read_to_end()
 }
 
-/// What a client does, whether its session is opened, and what it speaks.
+/// The first requests of a client.
 #[derive(Clone, Copy, Debug)]
 enum Client {
     /// Opens a session at once.
     Legacy,
     /// Asks for the revisions first, and opens a session if the server has sessions.
     Modern,
-    /// The same, with a call instead of the question.
+    /// Sends a call first, and opens a session if the server has sessions.
     ModernAtOnce,
 }
 
@@ -286,7 +298,7 @@ fn the_first_connection_starts_a_program_once() {
         let at = gateway.at("/mcp");
         let is_stateless = match client {
             Client::Legacy => false,
-            Client::Modern => modern(at, "server/discover", json!({})).contains("supportedVersions"),
+            Client::Modern => modern(at, "server/discover", json!({})).contains("2026-07-28"),
             Client::ModernAtOnce => !modern(at, "tools/call", json!({"name": "echo"})).contains("-32022"),
         };
         assert_eq!(is_stateless, mode == "modern" && !matches!(client, Client::Legacy), "{client:?} {mode}");
@@ -307,7 +319,8 @@ fn the_first_connection_starts_a_program_once() {
     }
 }
 
-/// Programs are often other people's code, and the gateway's environment has the secrets of all of them.
+/// Programs are often third-party code, and the environment of the gateway has the secrets of all
+/// of them.
 #[test]
 fn a_program_receives_the_variables_that_it_is_meant_to() {
     let directory = tempfile::tempdir().unwrap();
@@ -327,7 +340,7 @@ fn a_program_receives_the_variables_that_it_is_meant_to() {
     for name in ["PATH", "HOME", "LC_ALL", "SECRET_OF_ITS_OWN"] {
         assert!(names.contains(&name), "{name} in {names:?}");
     }
-    // CARGO_MANIFEST_DIR stands for everything else that the test itself was started with.
+    // CARGO_MANIFEST_DIR is an example of a variable that no program inherits.
     for name in ["SECRET_OF_THE_GATEWAY", "CARGO_MANIFEST_DIR"] {
         assert!(!names.contains(&name), "{name} in {names:?}");
     }

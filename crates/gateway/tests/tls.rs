@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use support::{Server, eventually};
 
-/// A certificate of its own authority, and the files of it.
+/// Writes a self-signed certificate and its key.
 fn certificate(directory: &Path) -> CertificateDer<'static> {
     let CertifiedKey { cert, signing_key } =
         generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
@@ -24,12 +24,11 @@ fn certificate(directory: &Path) -> CertificateDer<'static> {
     cert.der().clone()
 }
 
-/// `handshake`: how long a handshake may take.
-fn config(directory: &Path, handshake: &str) -> PathBuf {
+fn config(directory: &Path) -> PathBuf {
     let file = directory.join("steadfast.toml");
     let at = |name: &str| directory.join(name).display().to_string();
     let text = format!(
-        "listen = \"127.0.0.1:0\"\nstore = \"memory:\"\n[tls]\ncertificate = \"{}\"\nkey = \"{}\"\nhandshake = \"{handshake}\"\n[[endpoint]]\ndemo = true\n",
+        "listen = \"127.0.0.1:0\"\nstore = \"memory:\"\n[tls]\ncertificate = \"{}\"\nkey = \"{}\"\n[[endpoint]]\ndemo = true\n",
         at("cert.pem"),
         at("key.pem")
     );
@@ -56,7 +55,7 @@ fn connect(
     StreamOwned::new(client, socket)
 }
 
-/// The status line of a GET, or why there is none.
+/// Returns the status line of a GET, or the error.
 fn ask(stream: &mut StreamOwned<ClientConnection, TcpStream>) -> Result<String, std::io::Error> {
     stream.write_all(b"GET /mcp HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n")?;
     let mut head = Vec::new();
@@ -73,37 +72,30 @@ fn ask(stream: &mut StreamOwned<ClientConnection, TcpStream>) -> Result<String, 
 fn certificates_can_be_renewed_under_open_connections() {
     let directory = tempfile::tempdir().unwrap();
     let first = certificate(directory.path());
-    let server = Server::serve(&["--config", config(directory.path(), "20s").to_str().unwrap()]);
+    let server = Server::serve(&["--config", config(directory.path()).to_str().unwrap()]);
     assert!(server.banner().contains("URL    https://127.0.0.1:"), "{}", server.banner());
     let mut open = connect(server.address(), &first);
-    assert_eq!(ask(&mut open).unwrap(), "HTTP/1.1 400 Bad Request");
+    assert_eq!(ask(&mut open).unwrap(), "HTTP/1.1 405 Method Not Allowed");
 
     let second = certificate(directory.path());
-    assert!(ask(&mut connect(server.address(), &second)).is_err(), "it is not known yet");
+    assert!(ask(&mut connect(server.address(), &second)).is_err(), "the gateway has not read it yet");
     server.signal("HUP");
     eventually("the new certificate is shown", || ask(&mut connect(server.address(), &second)).is_ok());
-    assert!(ask(&mut connect(server.address(), &first)).is_err(), "the old one is not shown any more");
-    assert_eq!(ask(&mut open).unwrap(), "HTTP/1.1 400 Bad Request", "who was in, stays");
+    assert!(ask(&mut connect(server.address(), &first)).is_err(), "the old certificate is not used any more");
+    assert_eq!(ask(&mut open).unwrap(), "HTTP/1.1 405 Method Not Allowed", "the open connection stays");
 }
 
 #[test]
-fn who_does_not_shake_hands_is_let_go() {
+fn a_client_that_sends_plain_http_is_disconnected() {
     let directory = tempfile::tempdir().unwrap();
     let known = certificate(directory.path());
-    let server = Server::serve(&["--config", config(directory.path(), "200ms").to_str().unwrap()]);
-    let mut silent = TcpStream::connect(server.address()).unwrap();
-    silent.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let server = Server::serve(&["--config", config(directory.path()).to_str().unwrap()]);
     let mut plain = TcpStream::connect(server.address()).unwrap();
     plain.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     plain.write_all(b"GET /mcp HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-    let mut told = Vec::new();
-    // Whether it is closed or reset is up to the system.
-    let _ = plain.read_to_end(&mut told);
-    assert!(!told.starts_with(b"HTTP"), "{told:?}");
-    let end = silent.read(&mut [0; 16]);
-    let is_over =
-        matches!(&end, Ok(0)) || matches!(&end, Err(error) if error.kind() == ErrorKind::ConnectionReset);
-    assert!(is_over, "it is told nothing, and soon: {end:?}");
-    // On a busy machine a handshake may take longer than here allowed.
-    eventually("others are served", || ask(&mut connect(server.address(), &known)).is_ok());
+    let mut received = Vec::new();
+    // The system closes or resets the connection.
+    let _ = plain.read_to_end(&mut received);
+    assert!(!received.starts_with(b"HTTP"), "{received:?}");
+    assert!(ask(&mut connect(server.address(), &known)).is_ok(), "other clients are served");
 }

@@ -1,4 +1,4 @@
-//! Two processes of the real binary on one file: a client may talk to either at any time.
+//! Two processes of the real binary on one store: a client may use either at any time.
 
 mod support;
 
@@ -10,7 +10,7 @@ use steadfast_store::{PostgresOptions, RedisOptions};
 use support::{Server, advice, council, countdown, events, id_of, messages};
 
 #[test]
-fn what_one_process_asks_is_answered_at_the_other() {
+fn a_server_request_of_one_process_is_answered_at_the_other() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("sessions.db");
     let (one, other) = (Server::start(&file), Server::start(&file));
@@ -25,9 +25,9 @@ fn what_one_process_asks_is_answered_at_the_other() {
             assert!(again.starts_with("HTTP/1.1 400"), "{again}");
         }
     }
-    let told = messages(&running.read_to_end());
-    let answers: Vec<&Value> = told.iter().filter(|message| message["id"] == 1).collect();
-    assert_eq!(answers.len(), 1, "{told:?}");
+    let received = messages(&running.read_to_end());
+    let answers: Vec<&Value> = received.iter().filter(|message| message["id"] == 1).collect();
+    assert_eq!(answers.len(), 1, "{received:?}");
     let said = answers[0].to_string();
     for text in ["first", "second", "third"] {
         assert!(said.contains(text), "{said}");
@@ -35,14 +35,15 @@ fn what_one_process_asks_is_answered_at_the_other() {
     assert!(!said.contains("again"), "{said}");
 }
 
-/// A process that goes down waits for its calls. One that was cancelled elsewhere is over.
+/// A shutdown waits for running calls. A call that was cancelled at the other process is no longer
+/// running.
 #[cfg(unix)]
 #[test]
-fn what_one_process_runs_is_cancelled_at_the_other() {
+fn a_call_of_one_process_is_cancelled_at_the_other() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("sessions.db");
     let store = format!("sqlite:{}", file.display());
-    let mut one = Server::start_with(&["--store", &store, "--drain", "600"]);
+    let mut one = Server::start_with(&["--store", &store, "--drain", "10m"]);
     let other = Server::start(&file);
     let session = one.open_session();
     let mut running = one.post(Some(&session), &countdown(1, 1000, 60_000));
@@ -50,14 +51,14 @@ fn what_one_process_runs_is_cancelled_at_the_other() {
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
     let cancelled = other.post(Some(&session), &cancel).read_to_end();
     assert!(cancelled.starts_with("HTTP/1.1 202"), "{cancelled}");
-    let told = messages(&running.read_to_end());
-    assert!(told.iter().all(|message| message["id"] != 1), "{told:?}");
+    let received = messages(&running.read_to_end());
+    assert!(received.iter().all(|message| message["id"] != 1), "{received:?}");
     one.signal("TERM");
     assert!(one.ended().is_some_and(|status| status.success()));
 }
 
-/// The documents promise an error within five seconds of a crash: the silence after which a process
-/// counts as dead, and the next sweep.
+/// The documents promise an error within five seconds of a crash: the time without a heartbeat
+/// after which a process counts as dead, and the next sweep.
 #[test]
 fn by_default_a_dead_process_is_found_within_five_seconds() {
     let silences = [
@@ -84,10 +85,10 @@ fn calls_of_a_killed_process_get_their_error() {
         let seen = running.read_until("\"progress\":0.0");
         let priming = id_of(events(&seen)[0]).to_owned();
         one.kill();
-        let told = messages(&other.resume(&session, &priming).read_to_end());
-        let answers: Vec<&Value> = told.iter().filter(|message| message["id"] == 1).collect();
-        assert_eq!(answers.len(), 1, "{told:?}");
-        assert_eq!(answers[0]["error"]["data"]["reason"], "outcome_unknown", "{told:?}");
+        let received = messages(&other.resume(&session, &priming).read_to_end());
+        let answers: Vec<&Value> = received.iter().filter(|message| message["id"] == 1).collect();
+        assert_eq!(answers.len(), 1, "{received:?}");
+        assert_eq!(answers[0]["error"]["data"]["reason"], "outcome_unknown", "{received:?}");
         other.kill();
     }
 }

@@ -1,4 +1,4 @@
-//! The gateway in front of a server: another process of the binary, with the demo.
+//! The gateway in front of a server, which is another process of the binary with the demo server.
 
 mod support;
 
@@ -14,15 +14,15 @@ fn calls_reach_the_server_and_answers_the_client() {
     let demo = Server::start_with(&["--store", "memory:"]);
     let gateway = in_front_of(&demo, &["--store", "memory:"]);
     let session = gateway.open_session();
-    let told = messages(&gateway.post(Some(&session), &countdown(7, 3, 0)).read_to_end());
-    let progress = told.iter().filter(|message| message["method"] == "notifications/progress").count();
-    assert_eq!(progress, 3, "{told:?}");
-    assert_eq!(told.last().unwrap()["id"], 7);
-    assert!(told.last().unwrap()["result"].is_object(), "{told:?}");
+    let received = messages(&gateway.post(Some(&session), &countdown(7, 3, 0)).read_to_end());
+    let progress = received.iter().filter(|message| message["method"] == "notifications/progress").count();
+    assert_eq!(progress, 3, "{received:?}");
+    assert_eq!(received.last().unwrap()["id"], 7);
+    assert!(received.last().unwrap()["result"].is_object(), "{received:?}");
 }
 
 #[test]
-fn a_gateway_that_is_killed_finds_its_sessions_at_the_server_again() {
+fn a_restarted_gateway_finds_its_upstream_sessions_again() {
     let directory = tempfile::tempdir().unwrap();
     let store = format!("sqlite:{}", directory.path().join("s.db").display());
     let demo = Server::start_with(&["--store", "memory:"]);

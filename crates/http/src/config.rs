@@ -1,41 +1,55 @@
-//! What an endpoint can be told.
+//! Settings of an endpoint.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
 use steadfast_engine::Principal;
+use steadfast_wire::Revisions;
 
-use crate::identify::{Denied, PrincipalOf};
+use crate::quirks::Quirks;
+use crate::request::identify::{Denied, PrincipalOf};
 
-/// Settings of one endpoint. The defaults are safe on a developer's machine: loopback names only.
+/// Settings of one endpoint. The defaults are safe on a developer's machine: only loopback hosts
+/// and origins are allowed.
 #[derive(Clone)]
 pub struct Config {
-    /// Which `Host` values are served.
+    /// Which `Host` values are allowed.
     pub hosts: Hosts,
-    /// Which `Origin` values are served, if one is sent.
+    /// Which `Origin` values are allowed, if the header is present.
     pub origins: Origins,
-    /// Who is calling.
+    /// Determines the principal of a request.
     pub principal: PrincipalOf,
     pub response: ResponseMode,
+    /// What happens to a request whose id is in flight in its session.
+    pub duplicate_ids: DuplicateIds,
+    /// Whether known deviations of clients change the form of answers.
+    pub quirks: Quirks,
+    /// Which protocol revisions are offered.
+    pub revisions: Revisions,
     /// The largest POST body.
-    pub max_body_bytes: usize,
+    pub max_request_bytes: usize,
     /// How long a client may take to send a body.
     pub body_timeout: Duration,
-    /// The largest `params` of `initialize`. They are kept for as long as the session lives.
+    /// The largest `params` of `initialize`. The engine keeps them for the lifetime of the session.
     pub max_initialize_bytes: usize,
     /// The largest sum of header names and values.
     pub max_header_bytes: usize,
     /// The longest batch of 2025-03-26.
     pub max_batch: usize,
-    /// A stream that has been silent for this long gets a comment, so that no proxy takes it for dead.
+    /// A stream that has been silent for this long gets a comment, so that proxies do not close it.
     pub keep_alive: Duration,
-    /// How long a client should wait before it comes back to a stream that broke off.
+    /// How long a client should wait before it resumes a stream (SSE `retry:`). The TypeScript and
+    /// the Python SDK try twice, with this pause before each attempt, so the default bridges two
+    /// seconds: a cut, or a crash of a process that its supervisor restarts. A process that shuts
+    /// down asks for a longer pause.
     pub retry: Duration,
-    /// How long the head of the response to a call waits for the word of a server that verifies the client's credentials itself: a
-    /// client fetches others for a 401, and not for an error that comes after the head. Zero where nobody would say anything.
+    /// How long the head of the response to a call waits for an upstream server that verifies the
+    /// client's credentials itself. A client fetches new credentials for status 401, but not for an
+    /// error after the head. Zero if no backend denies credentials.
     pub auth_wait: Duration,
-    /// Connections are sent away after this long, to come back; for balancers that cut long responses.
+    /// Streams are closed after this long, with a `retry:` hint to resume. For load balancers that
+    /// cut long responses.
     pub max_connection_age: Option<Duration>,
 }
 
@@ -46,7 +60,10 @@ impl Default for Config {
             origins: Origins::Loopback,
             principal: Arc::new(|_: &Parts| Ok::<_, Denied>(Principal::anonymous())),
             response: ResponseMode::default(),
-            max_body_bytes: 4 << 20,
+            duplicate_ids: DuplicateIds::default(),
+            quirks: Quirks::default(),
+            revisions: Revisions::all(),
+            max_request_bytes: 4 << 20,
             body_timeout: Duration::from_secs(30),
             max_initialize_bytes: 64 << 10,
             max_header_bytes: 32 << 10,
@@ -68,40 +85,54 @@ impl std::fmt::Debug for Config {
     }
 }
 
-/// Which hosts a server answers to. Without this check a web page can reach a local server by DNS rebinding.
+/// Which hosts are allowed. Without this check a web page can reach a local server by DNS
+/// rebinding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hosts {
     /// `localhost`, `127.0.0.1` and `[::1]`, with any port.
     Loopback,
-    /// Loopback names, and these, with any port unless they have one.
+    /// Loopback hosts and these names. A name without a port matches every port.
     LoopbackAnd(Vec<String>),
-    /// These names, with any port unless they have one.
+    /// These names. A name without a port matches every port.
     Only(Vec<String>),
-    /// Every name. For servers behind a proxy that checks.
+    /// Every host. For servers behind a proxy that checks the host.
     Any,
 }
 
-/// Which web pages may talk to a server. Requests without `Origin` come from no web page and pass.
+/// Which origins are allowed. A request without `Origin` does not come from a web page and passes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origins {
-    /// Pages from `localhost`, `127.0.0.1` and `[::1]`, with any port.
+    /// Origins at `localhost`, `127.0.0.1` and `[::1]`, with any port.
     Loopback,
-    /// Pages from this machine, and exactly these origins, like `https://app.example.com`.
+    /// Loopback origins and exactly these origins, such as `https://app.example.com`.
     LoopbackAnd(Vec<String>),
     /// Exactly these origins.
     Only(Vec<String>),
     Any,
 }
 
-/// How calls are answered.
+/// How POSTs with calls are answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ResponseMode {
-    /// Always a stream: it can be resumed.
+    /// Always with a stream, which the client can resume.
     #[default]
     Stream,
-    /// Always plain JSON once the call is done. Cheap, but an answer that is lost on the way is lost to the
-    /// client. Progress and the like go to the standalone stream.
+    /// Always with JSON when the call is done. Cheap, but the client cannot recover an answer that
+    /// is lost in transit. Progress and other notifications go to the standalone stream.
     Json,
-    /// Plain JSON for a call that is answered at once, a stream for the rest.
+    /// With JSON if the answer is available immediately, otherwise with a stream.
     Adaptive,
+}
+
+/// What happens to a request whose JSON-RPC id is in flight in its session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DuplicateIds {
+    /// It is served separately if the client is known to send one id with every request
+    /// ([`quirks`](crate::quirks)), and refused otherwise.
+    #[default]
+    ByClient,
+    /// It is refused with 400. The request in flight is unaffected.
+    Reject,
+    /// Both are served separately.
+    Isolate,
 }

@@ -1,12 +1,14 @@
-//! DELETE: end a session.
+//! DELETE: ends a session.
 
 use http::request::Parts;
 use http::{Response, StatusCode};
 use steadfast_engine::{CloseReason, Principal};
 
-use crate::body::ResponseBody;
-use crate::endpoint::{Endpoint, empty, legacy_only};
-use crate::problem::Problem;
+use crate::mcp_endpoint::Endpoint;
+use crate::request::headers::legacy_only;
+use crate::response::body::ResponseBody;
+use crate::response::empty;
+use crate::response::problem::Problem;
 
 impl Endpoint {
     pub(crate) async fn delete(
@@ -14,7 +16,7 @@ impl Endpoint {
         parts: &Parts,
         principal: &Principal,
     ) -> Result<Response<ResponseBody>, Problem> {
-        legacy_only(parts)?;
+        legacy_only(parts, &self.config.revisions)?;
         let session = self.session(parts, principal).await?;
         self.engine.close(&session, CloseReason::Deleted).await?;
         Ok(empty(StatusCode::NO_CONTENT))

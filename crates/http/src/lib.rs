@@ -1,29 +1,32 @@
-//! One MCP endpoint as a tower service: what HTTP asks of a session, and nothing of the session itself.
+//! The HTTP side of one MCP endpoint, as a tower service. Sessions themselves are in the engine.
 //!
-//! [`Endpoint`] checks a request from the outside in (host, verb, principal, media types, size, JSON, era,
-//! session, version), hands it to the engine, and turns what comes back into a response. Every refusal is a
-//! [`problem::Problem`]: a status, a JSON-RPC code and a message that says what to do.
+//! [`Endpoint`] checks a request in this order: header size, host, origin, method, principal, media
+//! types, body size, JSON, era, session, version. Then it passes the request to the engine and
+//! turns the outcome into a response. Every refusal is a [`problem::Problem`]: a status, a JSON-RPC
+//! code and a message that says what to do.
+//!
+//! - `request/`: checks of the head, identity, CORS, headers
+//! - `post/`, `get.rs`, `delete.rs`: one HTTP method each
+//! - `quirks/`: known deviations of clients
+//! - `response/`: heads, bodies and refusals
+//! - `listen/` (feature `listen`): an accept loop with TLS and worker threads
 #![forbid(unsafe_code)]
 
-mod body;
+mod coarse_timer;
 pub mod config;
-mod cors;
 mod delete;
-mod edge;
-mod endpoint;
-mod exchange_body;
 mod get;
-mod identify;
 #[cfg(feature = "listen")]
 pub mod listen;
-mod moment;
-mod names;
+mod mcp_endpoint;
 mod post;
-pub mod problem;
-mod silence;
-mod sse_body;
+pub mod quirks;
+mod request;
+mod response;
 
-pub use body::ResponseBody;
-pub use config::{Config, Hosts, Origins, ResponseMode};
-pub use endpoint::Endpoint;
-pub use identify::{Denied, Identified, Identify, PrincipalOf};
+pub use config::{Config, DuplicateIds, Hosts, Origins, ResponseMode};
+pub use mcp_endpoint::Endpoint;
+pub use quirks::Quirks;
+pub use request::identify::{Denied, Identified, Identify, PrincipalOf};
+pub use response::body::ResponseBody;
+pub use response::problem;

@@ -1,21 +1,17 @@
-//! Calls in flight: begun together, finished once.
+//! Calls in flight: the calls of a POST begin together, and each call finishes exactly once.
 
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use steadfast_wire::rpc::ErrorObject;
-use steadfast_wire::{RequestId, planted};
+use steadfast_wire::{Reason, RequestId};
 
 use crate::changes::Changes;
-use crate::command::{Begin, Begun, Cancel, Cancelled, Duplicates, Finish, Finished};
-use crate::crowd::Crowd;
+use crate::command::{Begin, BeginMode, Begun, Cancel, Cancelled, Duplicates, Finish, Finished};
 use crate::ids::{CallNo, ConnNo, NodeId, StreamNo, Time};
 use crate::limits::{Limit, Rules};
+use crate::rows::{Call, Class, ForwardedBegin, Request, Stream, StreamKind};
 use crate::session::Session;
-use crate::tables::{Call, Class, Mailed, Request, Stream, StreamKind};
-
-/// Commands whose calls went to another node and that are remembered. A node asks again within seconds.
-pub(crate) const MAX_MAILED: usize = 32;
+use crate::shared_usage::SharedUsage;
 
 impl Session {
     pub(crate) fn begin(
@@ -23,35 +19,35 @@ impl Session {
         mut command: Begin,
         now: Time,
         rules: &Rules,
-        crowd: Crowd,
+        shared_usage: SharedUsage,
         changes: &mut Changes,
     ) -> Begun {
         if !self.is_open() {
             return Begun::NoSession;
         }
-        if let Some(begun) = self.begun_before(&command) {
+        if let Some(begun) = self.begun_earlier(&command) {
             return begun;
         }
-        if command.recall {
+        if command.mode == BeginMode::Recall {
             return Begun::Recalled;
         }
         if self.is_fenced(command.fence.as_ref()) {
             return Begun::Fenced;
         }
         for stream in &command.delivered {
-            // An open stream has no last event that could have been written.
+            // An open stream has no last event yet, so it cannot be fully delivered.
             if self.streams.get(stream).is_some_and(|stream| !stream.is_open()) {
                 self.mark_delivered(*stream, u64::MAX, changes);
             }
         }
-        let crowd = self.evict_spent(&rules.limits, crowd, changes);
-        if let Some(id) = self.duplicate(&command.ids, command.duplicates) {
+        let shared_usage = self.evict_delivered_streams(&rules.limits, shared_usage, changes);
+        if let Some(id) = self.find_duplicate(&command.ids, command.duplicates) {
             return Begun::Duplicate(id);
         }
-        if let Some(limit) = self.no_room_for(command.ids.len(), rules, crowd) {
+        if let Some(limit) = self.limit_reached(command.ids.len(), rules, shared_usage) {
             return Begun::OverLimit(limit);
         }
-        if !command.requests.is_empty() && !self.have_room_for_requests(&mut command, rules) {
+        if !command.requests.is_empty() && !self.fit_requests(&mut command, rules) {
             return Begun::OverLimit(Limit::KeptRequestBytes);
         }
         self.mark_active(now, rules, changes);
@@ -68,15 +64,16 @@ impl Session {
         self.attached += 1;
         self.streams.insert(stream, Box::new(log));
         changes.streams.push(stream);
-        let Begin { node: from, owner, attempt, answer_only, .. } = command;
-        if owner != from {
-            self.remember(Mailed { node: from, attempt, stream }, changes);
+        let Begin { node, owner, attempt, response_only, .. } = command;
+        if owner != node {
+            self.remember_forwarded(ForwardedBegin { node, attempt, stream }, changes);
         }
         let mut requests = command.requests.into_iter();
         for (i, id) in command.ids.into_iter().enumerate() {
             let no = CallNo(first.0 + i as u64);
             let request = requests.next().flatten().map(Box::new);
-            self.add_call(no, Call { id, stream, owner, from, attempt, answer_only, request }, changes);
+            let call = Call { id, stream, owner, assigned_by: node, attempt, response_only, request };
+            self.add_call(no, call, changes);
         }
         changes.meta = true;
         Begun::Begun { stream, first, connection }
@@ -84,87 +81,90 @@ impl Session {
 
     pub(crate) fn add_call(&mut self, no: CallNo, call: Call, changes: &mut Changes) {
         self.by_id.insert((call.id.clone(), no));
-        self.request_bytes += call.kept_bytes();
+        self.kept_request_bytes += call.kept_bytes();
         changes.calls.push(no);
-        if call.is_errand() {
-            changes.errands.push((no, call.owner));
+        if call.is_forwarded() {
+            changes.forwarded.push((no, call.owner));
         }
         self.calls.insert(no, call);
     }
 
-    /// The node that these calls came to can find out that another one has them, even when they are over.
-    pub(crate) fn remember(&mut self, mailed: Mailed, changes: &mut Changes) {
-        let all = &mut self.meta.mailed;
-        all.push(mailed);
-        all.drain(..all.len().saturating_sub(MAX_MAILED));
-        changes.meta = true;
-    }
-
-    /// Forgets what is not to be kept for want of room. `false` if that cannot be done without.
-    fn have_room_for_requests(&self, command: &mut Begin, rules: &Rules) -> bool {
-        let mut room = rules.limits.kept_request_bytes.saturating_sub(self.request_bytes);
-        for kept in &mut command.requests {
-            let Some(Request { text, .. }) = kept else { continue };
-            match room.checked_sub(text.len() as u64) {
-                Some(left) => room = left,
+    /// Removes the requests that exceed `kept_request_bytes` from the command. Returns false if the
+    /// owner is another node, which needs the requests.
+    fn fit_requests(&self, command: &mut Begin, rules: &Rules) -> bool {
+        let mut free = rules.limits.kept_request_bytes.saturating_sub(self.kept_request_bytes);
+        for request in &mut command.requests {
+            let Some(Request { text, .. }) = request else { continue };
+            match free.checked_sub(text.len() as u64) {
+                Some(left) => free = left,
                 None if command.owner != command.node => return false,
-                None => *kept = None,
+                None => *request = None,
             }
         }
         true
     }
 
-    /// Whether a command that is sent again has taken effect before, as far as that is known.
+    /// Returns true if the command is a retry or a recall and an earlier attempt is known to have
+    /// taken effect.
     pub fn has_begun(&self, command: &Begin) -> bool {
-        self.begun_before(command).is_some()
+        self.begun_earlier(command).is_some()
     }
 
-    /// What the first of two equal commands came to, as long as its calls are in flight or were given to another node.
-    fn begun_before(&self, command: &Begin) -> Option<Begun> {
-        if !command.again && !command.recall {
+    /// Returns the outcome of an earlier attempt of a retried or recalled command. It is known
+    /// while the calls are in flight, and longer if another node runs them.
+    fn begun_earlier(&self, command: &Begin) -> Option<Begun> {
+        if command.mode == BeginMode::First {
             return None;
         }
-        let of_this = |mailed: &&Mailed| (mailed.node, mailed.attempt) == (command.node, command.attempt);
-        let taken = |mailed: &Mailed| Begun::Taken { stream: mailed.stream };
-        self.in_flight_of(command).or_else(|| self.meta.mailed.iter().find(of_this).map(taken))
+        let is_same =
+            |begin: &&ForwardedBegin| (begin.node, begin.attempt) == (command.node, command.attempt);
+        let forwarded = || self.meta.forwarded_begins.iter().find(is_same);
+        self.in_flight_of(command)
+            .or_else(|| forwarded().map(|begin| Begun::AlreadyBegun { stream: begin.stream }))
     }
 
+    /// Returns the outcome of an earlier attempt whose calls are in flight.
     fn in_flight_of(&self, command: &Begin) -> Option<Begun> {
-        let of_this = |call: &Call| (call.from, call.attempt) == (command.node, command.attempt);
-        let (no, call) = self.calls.iter().find(|(_, call)| of_this(call))?;
+        let is_same = |call: &Call| (call.assigned_by, call.attempt) == (command.node, command.attempt);
+        let (no, call) = self.calls.iter().find(|(_, call)| is_same(call))?;
         if call.owner != command.owner {
-            return Some(Begun::Taken { stream: call.stream });
+            return Some(Begun::AlreadyBegun { stream: call.stream });
         }
-        // Calls in front of it may have been cancelled since.
+        // The calls before this one may have ended, so its position among the ids gives the first
+        // number.
         let place = command.ids.iter().position(|id| *id == call.id)?;
         let first = CallNo(no.0.checked_sub(place as u64)?);
         let (connection, _) = self.streams.get(&call.stream)?.attached?;
         Some(Begun::Begun { stream: call.stream, first, connection })
     }
 
-    /// The first id that cannot be taken. Inside one POST an id is never taken twice: its answers share a stream,
-    /// so the client could not tell them apart.
-    fn duplicate(&self, ids: &[RequestId], duplicates: Duplicates) -> Option<RequestId> {
+    /// Returns the first id that must be refused. Within one POST a repeated id is refused under
+    /// every policy: the answers share a stream, so the client could not distinguish them.
+    fn find_duplicate(&self, ids: &[RequestId], duplicates: Duplicates) -> Option<RequestId> {
         let mut seen = BTreeSet::new();
-        let taken = |id| duplicates == Duplicates::Reject && self.in_flight(id).next().is_some();
-        ids.iter().find(|id| !seen.insert(*id) || taken(id)).cloned()
+        let is_in_use = |id| duplicates == Duplicates::Reject && self.calls_with_id(id).next().is_some();
+        ids.iter().find(|id| !seen.insert(*id) || is_in_use(id)).cloned()
     }
 
-    fn in_flight(&self, id: &RequestId) -> impl Iterator<Item = CallNo> {
+    fn calls_with_id(&self, id: &RequestId) -> impl Iterator<Item = CallNo> {
         let range = (id.clone(), CallNo(0))..=(id.clone(), CallNo(u64::MAX));
         self.by_id.range(range).map(|(_, no)| *no)
     }
 
-    fn no_room_for(&self, calls: usize, rules: &Rules, crowd: Crowd) -> Option<Limit> {
+    /// Returns the limit that so many new calls would exceed, if there is one.
+    fn limit_reached(&self, calls: usize, rules: &Rules, shared_usage: SharedUsage) -> Option<Limit> {
         let limits = &rules.limits;
         if self.calls.len() + calls > limits.calls {
             Some(Limit::Calls)
-        } else if self.streams.len() - self.spent.len() >= limits.streams {
+        } else if self.streams.len() - self.fully_delivered.len() >= limits.streams {
             Some(Limit::Streams)
         } else if self.bytes > limits.session_bytes {
             Some(Limit::SessionBytes)
+        } else if self.facts().is_call_job() {
+            // A stateless request can do without a job. The last quarter is for sessions.
+            shared_usage.nearly_exceeded_limit(limits)
         } else {
-            crowd.over(limits)
+            shared_usage.exceeded_limit(limits)
         }
     }
 
@@ -199,9 +199,9 @@ impl Session {
             return Cancelled::NoSession;
         }
         self.mark_active(now, rules, changes);
-        let mut named = self.in_flight(&command.id);
-        let (first, more) = (named.next(), named.next().is_some());
-        drop(named);
+        let mut calls = self.calls_with_id(&command.id);
+        let (first, more) = (calls.next(), calls.next().is_some());
+        drop(calls);
         match first {
             None => Cancelled::Nothing,
             Some(_) if more => Cancelled::Ambiguous,
@@ -214,17 +214,17 @@ impl Session {
         }
     }
 
-    /// Answers every call that is chosen with an explicit error.
+    /// Answers every chosen call with an error, and returns how many.
     pub(crate) fn fail_calls(
         &mut self,
         chosen: impl Fn(&Call) -> bool,
-        reason: &str,
+        reason: Reason,
         message: &str,
         now: Time,
         rules: &Rules,
         changes: &mut Changes,
     ) -> u64 {
-        let error = ErrorObject::internal(reason, message, false);
+        let error = reason.error(message);
         let failed: Vec<(CallNo, NodeId, RequestId)> = self
             .calls
             .iter()
@@ -233,19 +233,14 @@ impl Session {
             .collect();
         for (no, owner, id) in &failed {
             let payload = Bytes::from(error.to_message(Some(id)));
-            if planted("no-fence") && reason == "outcome_unknown" {
-                let stream = self.calls.get(no).map_or(StreamNo::FIRST_STANDALONE, |call| call.stream);
-                self.push(stream, Class::Response, payload, &rules.limits, changes);
-                continue;
-            }
-            let is_dropped = planted("drop-on-takeover") && reason == "outcome_unknown";
-            self.answer_call(*no, (!is_dropped).then_some(payload), now, rules, changes);
+            self.answer_call(*no, Some(payload), now, rules, changes);
             changes.stopped.push((*no, *owner));
         }
         failed.len() as u64
     }
 
-    /// Removes a call, appends its answer if there is one, and ends its stream with the last of its calls.
+    /// Removes a call and appends its answer, if there is one. The last call of a POST also ends
+    /// its stream. Returns the stream and its last sequence number.
     fn answer_call(
         &mut self,
         no: CallNo,
@@ -254,18 +249,11 @@ impl Session {
         rules: &Rules,
         changes: &mut Changes,
     ) -> Option<(StreamNo, u64)> {
-        if planted("finish-keeps-call")
-            && let Some(payload) = &payload
-        {
-            let stream = self.calls.get(&no)?.stream;
-            let seq = self.push(stream, Class::Response, payload.clone(), &rules.limits, changes)?;
-            return Some((stream, seq));
-        }
         let call = self.remove_call(no, rules, changes)?;
         let seq = match payload {
             Some(payload) => self.push(call.stream, Class::Response, payload, &rules.limits, changes)?,
             None => {
-                // Nothing is appended, but the stream waits for one call fewer.
+                // No event is appended, but the stream's count of open calls changes.
                 changes.streams.push(call.stream);
                 self.streams.get(&call.stream)?.last_seq()
             }
@@ -279,11 +267,10 @@ impl Session {
         Some((call.stream, seq))
     }
 
-    /// Takes a call out of the tables, and back what it has asked.
     pub(crate) fn remove_call(&mut self, no: CallNo, rules: &Rules, changes: &mut Changes) -> Option<Call> {
-        self.withdraw_asks(|ask| ask.call == Some(no), rules, changes);
+        self.withdraw_server_requests(|server_request| server_request.call == Some(no), rules, changes);
         let mut call = self.calls.remove(&no)?;
-        self.request_bytes -= call.kept_bytes();
+        self.kept_request_bytes -= call.kept_bytes();
         changes.calls.push(no);
         let key = (std::mem::replace(&mut call.id, RequestId::Number(0)), no);
         self.by_id.remove(&key);

@@ -1,37 +1,43 @@
-//! What a command did to the tables: for stores to persist, and for nodes to deliver.
+//! The changes that commands make to the tables. Stores persist them, and nodes deliver them.
 
 use bytes::Bytes;
 
-use crate::ids::{AskNo, CallNo, ConnNo, NodeId, StreamNo};
-use crate::lifecycle::Lifecycle;
-use crate::tables::Class;
+use crate::ids::{CallNo, ConnNo, NodeId, ServerRequestNo, StreamNo};
+use crate::lifecycle_events::Lifecycle;
+use crate::rows::Class;
 
-/// The difference that one command made. A key that is listed and no longer in its table was removed.
+/// The changes that one command made.
+///
+/// The lists of numbers and keys name changed rows. A listed row that is not in its table was
+/// removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// The session's [`Meta`](crate::Meta) changed.
     pub meta: bool,
+    /// Calls that were added or removed.
     pub calls: Vec<CallNo>,
-    /// Calls that are in their table before and after, and were changed.
+    /// Calls that were changed in place, because their start was recorded.
     pub started: Vec<CallNo>,
-    pub asks: Vec<AskNo>,
+    pub server_requests: Vec<ServerRequestNo>,
     pub streams: Vec<StreamNo>,
+    /// Keys of the session state.
     pub state: Vec<Box<str>>,
     pub appended: Vec<Appended>,
-    /// Events that were dropped from streams that remain.
+    /// Events that were dropped from streams that still exist.
     pub dropped: Vec<(StreamNo, u64)>,
-    /// Streams that will get no more events.
+    /// Streams that have finished: no more events follow.
     pub ended: Vec<StreamNo>,
-    /// Streams whose reader was replaced: the connection that holds each of them now.
+    /// Streams whose connection was superseded, with the new connection.
     pub superseded: Vec<(StreamNo, ConnNo)>,
-    /// Calls that ended without their owner's doing: cancelled, or lost with their session or node.
+    /// Calls that ended although their owner did not finish them, with that owner. They were
+    /// cancelled, revoked, or closed with the session. The owner must stop running them.
     pub stopped: Vec<(CallNo, NodeId)>,
-    /// Asks that nobody will answer any more, and who waits for them.
-    pub withdrawn: Vec<(AskNo, NodeId)>,
-    /// Asks whose answer is kept, and who has to collect it.
-    pub kept: Vec<(AskNo, NodeId)>,
-    /// Calls that a node has to run although they did not come to it.
-    pub errands: Vec<(CallNo, NodeId)>,
+    /// Server requests that were withdrawn, with their owner, which must stop waiting.
+    pub withdrawn: Vec<(ServerRequestNo, NodeId)>,
+    /// Server requests whose answer was stored, with the owner that must collect it.
+    pub answers_stored: Vec<(ServerRequestNo, NodeId)>,
+    /// Forwarded or reassigned calls, with the owner that must run them.
+    pub forwarded: Vec<(CallNo, NodeId)>,
     pub lifecycle: Vec<Lifecycle>,
 }
 
@@ -45,12 +51,12 @@ pub struct Appended {
 }
 
 impl Changes {
-    /// Empties all lists and keeps their memory for the next command.
+    /// Empties all lists. Their allocations are kept for the next command.
     pub fn clear(&mut self) {
         self.meta = false;
         self.calls.clear();
         self.started.clear();
-        self.asks.clear();
+        self.server_requests.clear();
         self.streams.clear();
         self.state.clear();
         self.appended.clear();
@@ -59,8 +65,8 @@ impl Changes {
         self.superseded.clear();
         self.stopped.clear();
         self.withdrawn.clear();
-        self.kept.clear();
-        self.errands.clear();
+        self.answers_stored.clear();
+        self.forwarded.clear();
         self.lifecycle.clear();
     }
 }

@@ -1,21 +1,25 @@
-//! Names of things, each a type of its own so that none is taken for another.
+//! Identifiers: session ids and tokens, principals, and numbers of calls, streams, connections and
+//! nodes. Each has its own type, so that the compiler rejects a mix-up.
 
 use std::fmt;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-/// Each hash begins with the label of its kind, so that a token and a derived id never give the same
-/// session id. Label and token fit into one block of SHA-256.
+/// Each hash starts with a label of its kind, so that a token and a derived id never result in the
+/// same session id. Label and token fit into one block of SHA-256.
 const TOKEN_LABEL: &[u8] = b"steadfast session token\0";
 const DERIVED_LABEL: &[u8] = b"steadfast derived session id\0";
 
-/// Random bytes of a token, and bytes of the hash that are kept as its session id.
+/// The length of a token, and of the part of its hash that is the session id.
 const BYTES: usize = 24;
+
+/// Separates the name of a principal from a subject. Nothing keeps it out of a client's own name.
+const SUBJECT_SEPARATOR: char = '\u{1f}';
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// Milliseconds since the Unix epoch, by the clock of whoever runs the session.
+/// Milliseconds since the Unix epoch. The caller of the session reads the clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 
@@ -25,11 +29,11 @@ impl Time {
     }
 }
 
-/// What a client names its session with: 192 random bits, sent as 32 characters in `Mcp-Session-Id`
-/// or as the id of a task.
+/// The secret that a client sends to address its session: 192 random bits, sent as 32 characters in
+/// `Mcp-Session-Id` or as the id of a task.
 ///
-/// A token works like a password. The endpoint that receives one turns it into a [`SessionId`] at once;
-/// no store, hint or log holds a token, and `Debug` does not show it.
+/// A token works like a password. The endpoint that receives one turns it into a [`SessionId`] at
+/// once; no store, hint or log holds a token, and `Debug` does not show it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SessionToken([u8; Self::BYTES]);
 
@@ -40,17 +44,18 @@ impl SessionToken {
         Self(bytes)
     }
 
-    /// Reads what [`SessionToken::expose`] wrote. Any other text is the token of no session.
+    /// Parses a text that [`SessionToken::expose`] has written. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         from_text(text).map(Self)
     }
 
-    /// The token as the client sends it. Give it to that client only, and never write it to a log.
+    /// Returns the token as the client sends it. Give it to that client only, and never write it to
+    /// a log.
     pub fn expose(&self) -> String {
         to_text(&self.0)
     }
 
-    /// The session that this token names.
+    /// Returns the id of the session that this token addresses.
     pub fn id(&self) -> SessionId {
         SessionId::from_hash(Sha256::new_with_prefix(TOKEN_LABEL).chain_update(self.0))
     }
@@ -64,8 +69,8 @@ impl fmt::Debug for SessionToken {
 
 /// The id of a session inside this software: the first 24 bytes of the SHA-256 of its token.
 ///
-/// It is no secret, because it cannot be turned back into the token. `Debug` and [`SessionId::short`]
-/// show a fingerprint, since the whole id is too long for a log line.
+/// It is no secret, because it cannot be turned back into the token. `Debug` and
+/// [`SessionId::short`] show a fingerprint, since the whole id is too long for a log line.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId([u8; Self::BYTES]);
 
@@ -76,10 +81,10 @@ impl SessionId {
         Self(bytes)
     }
 
-    /// The id of a record that no client can address: a hash of `domain` and `parts`.
+    /// Creates the id of a record that no client can address: a hash of `domain` and `parts`.
     ///
-    /// Equal arguments give equal ids on every node and in every release. Each part is hashed with its
-    /// length, so `["ab", "c"]` and `["a", "bc"]` give different ids.
+    /// Equal arguments give equal ids on every node and in every release. Each part is hashed with
+    /// its length, so `["ab", "c"]` and `["a", "bc"]` give different ids.
     pub fn derived(domain: &str, parts: &[&[u8]]) -> Self {
         let mut hash = Sha256::new_with_prefix(DERIVED_LABEL);
         for part in std::iter::once(domain.as_bytes()).chain(parts.iter().copied()) {
@@ -93,22 +98,23 @@ impl SessionId {
         &self.0
     }
 
-    /// The id as keys and hints of stores spell it.
+    /// Returns the id as stores write it in keys and hints.
     pub fn text(&self) -> String {
         to_text(&self.0)
     }
 
-    /// Reads what [`SessionId::text`] wrote.
+    /// Parses a text that [`SessionId::text`] has written.
     pub fn parse(text: &str) -> Option<Self> {
         from_text(text).map(Self)
     }
 
-    /// A name for logs, which tells sessions apart.
+    /// Returns a short fingerprint for logs.
     pub fn short(&self) -> String {
         format!("{:08x}", self.tag())
     }
 
-    /// A 32-bit fingerprint (FNV-1a, folded). Equal ids have equal tags on every node and in every release.
+    /// Returns a 32-bit fingerprint (FNV-1a, folded). Equal ids have equal tags on every node and
+    /// in every release.
     pub fn tag(&self) -> u32 {
         let hash = self.0.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, &byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
@@ -168,7 +174,7 @@ fn sextet(letter: u8) -> Option<u32> {
     Some(u32::from(value))
 }
 
-/// Who is calling. A session belongs to the principal that opened it.
+/// The identity of a caller. A session belongs to the principal that opened it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Principal(Arc<str>);
 
@@ -177,9 +183,30 @@ impl Principal {
         Self(name.into())
     }
 
-    /// Nobody in particular: the endpoint asks for no credentials.
+    /// Stands in front of the hash in the name of a principal that is derived from credentials.
+    pub const CREDENTIAL_MARK: &str = "sha256:";
+
+    /// Returns the part of the name in front of the hash, if the principal is derived from
+    /// credentials. It identifies the endpoint.
+    pub fn endpoint_of_credential(&self) -> Option<&str> {
+        self.0.rsplit_once(Self::CREDENTIAL_MARK).map(|(endpoint, _)| endpoint)
+    }
+
+    /// The principal of all callers at an endpoint without authentication.
     pub fn anonymous() -> Self {
         Self::new("")
+    }
+
+    /// Returns the principal of the server's own sessions about `subject`, which it keeps for this
+    /// principal. It is another principal, so the client cannot name these sessions.
+    #[must_use]
+    pub fn about(&self, subject: &str) -> Self {
+        Self::new(format!("{}{SUBJECT_SEPARATOR}{subject}", self.0))
+    }
+
+    /// Returns the subject, if [`about`](Self::about) has made this principal.
+    pub fn subject(&self) -> Option<&str> {
+        self.0.rsplit_once(SUBJECT_SEPARATOR).map(|(_, subject)| subject)
     }
 
     pub fn as_str(&self) -> &str {
@@ -202,23 +229,24 @@ macro_rules! number {
 }
 
 number! {
-    /// A client's request in flight, numbered within its session.
+    /// The number of a call within its session.
     CallNo
 }
 number! {
-    /// A server's request in flight, numbered within its session.
-    AskNo
+    /// The number of a server request within its session.
+    ServerRequestNo
 }
 number! {
-    /// A log of server messages, numbered within its session. Number 0 is the first standalone stream.
+    /// The number of a stream within its session. Number 0 is the first standalone stream.
     StreamNo
 }
 number! {
-    /// One attachment of an HTTP response to a stream, numbered within its session: the fencing epoch.
+    /// The number of a connection within its session. A newer connection has a higher number, which
+    /// fences off the older one.
     ConnNo
 }
 number! {
-    /// A running process. Random, so that a restarted process is another node.
+    /// The random id of a running process. A restarted process is a new node.
     NodeId
 }
 
@@ -235,27 +263,28 @@ mod tests {
     }
 
     #[test]
-    fn a_token_survives_the_wire_and_hides_in_logs() {
+    fn a_token_round_trips_and_is_hidden_in_debug_output() {
         let token = token();
         assert_eq!(SessionToken::parse(&token.expose()), Some(token));
         assert!(token.expose().bytes().all(|b| (0x21..=0x7e).contains(&b)));
         assert_eq!(format!("{token:?}"), "SessionToken(hidden)");
     }
 
-    /// Stores keep ids, so every release must give a token the same one: the first 24 bytes of what
+    /// Stores persist ids, so every release must compute the same id: the first 24 bytes that
     /// `sha256sum` prints for the label and the bytes of the token.
     #[test]
-    fn the_id_of_a_session_is_the_hash_of_its_token() {
+    fn a_session_id_is_the_hash_of_its_token() {
         let id = token().id();
         assert_eq!(id.text(), "GPV2uOPRdy8ZUbPB-k1kTeVD-YKfMuxR");
         assert_eq!(SessionId::parse(&id.text()), Some(id));
         assert_ne!(SessionId::derived("", &[&token().0]), id);
     }
 
-    /// Stores keep derived ids, so the bytes are fixed: what `sha256sum` prints for the label and
-    /// then each part behind its length in eight bytes.
+    /// Stores persist derived ids, so every release must compute the same id: the first 24 bytes
+    /// that `sha256sum` prints for the label and then each part, preceded by its length in eight
+    /// bytes.
     #[test]
-    fn a_derived_id_depends_on_each_part_and_on_nothing_else() {
+    fn a_derived_id_depends_on_each_part_and_its_length() {
         let id = SessionId::derived("tools", &[b"ab", b"c"]);
         assert_eq!(id.text(), "FHlxeDsooQHLazdI_0xlAg96Ulwk1gy4");
         let others: [(&str, &[&[u8]]); 6] = [
@@ -272,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_no_session() {
+    fn malformed_texts_are_rejected() {
         let good = SessionToken::from_random([0; 24]).expose();
         for bad in [
             "",

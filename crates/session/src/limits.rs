@@ -1,48 +1,54 @@
-//! Every bound of a session, with its name and its default, and the times that rule its life.
+//! The limits and timeouts of sessions, with their names and defaults.
 
 use std::fmt;
 use std::time::Duration;
 
-/// What a session is held to. Stores receive it once and apply it to every session.
+/// The limits and timeouts of sessions. A store receives them once and applies them to every
+/// session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     pub limits: Limits,
     pub timing: Timing,
 }
 
-/// How much of everything.
+/// How much sessions may hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Sessions in the store.
+    /// Sessions in the store. Beyond it, a session is evicted for each new one.
     pub sessions: u64,
-    /// Sessions of one principal.
+    /// Sessions of one principal, with the same consequence as `sessions`.
     pub sessions_per_principal: u64,
-    /// Bytes held by all sessions of a store before new sessions, calls and notifications are refused. A store that cannot know
-    /// the sum does not apply it.
+    /// Bytes that all sessions of a store may hold. Beyond it, sessions are evicted; new sessions,
+    /// calls and notifications are refused if that does not help. A store that does not count this
+    /// sum ignores the limit.
     pub store_bytes: u64,
-    /// The same for the sessions of one principal.
+    /// Bytes that the sessions of one principal may hold, with the same consequence as
+    /// `store_bytes`.
     pub principal_bytes: u64,
     /// Calls in flight in one session.
     pub calls: usize,
-    /// Asks in flight in one session. Those beyond it wait for their turn.
-    pub asks: usize,
-    /// Streams of one session that are open or hold an answer that nobody has read.
+    /// Server requests in flight in one session. Further ones wait in a queue of the node.
+    pub server_requests: usize,
+    /// Streams of one session that are open or not fully delivered.
     pub streams: usize,
     /// Standalone streams of one session.
     pub standalone_streams: usize,
-    /// Finished streams that are kept although their answer has been written to a connection.
+    /// Fully delivered streams that one session keeps for clients that resume.
     pub delivered_streams: usize,
-    /// Bytes held by one stream before messages that can be spared are dropped, and notifications refused.
+    /// Bytes that one stream may hold. Beyond it, progress and log messages are dropped, and
+    /// notifications are refused.
     pub stream_bytes: u64,
-    /// Bytes held by one session before new calls and notifications are refused.
+    /// Bytes that one session may hold. Beyond it, new calls and notifications are refused.
     pub session_bytes: u64,
-    /// Bytes of answers in one session that came to another node than the one whose asker waits, until that one has them.
+    /// Bytes of stored answers to server requests in one session: answers that one node received
+    /// and another node has not collected.
     pub kept_answer_bytes: u64,
-    /// Bytes of requests in one session that are kept because another node runs them, or may have to.
+    /// Bytes of stored requests in one session: requests of calls that another node runs, or may
+    /// have to run.
     pub kept_request_bytes: u64,
-    /// Entries of session state.
+    /// Entries of the session state.
     pub state_entries: usize,
-    /// Bytes of session state, keys and values together.
+    /// Bytes of the session state, keys and values together.
     pub state_bytes: u64,
 }
 
@@ -52,10 +58,10 @@ impl Default for Limits {
             sessions: 1_000_000,
             sessions_per_principal: 1_000_000,
             store_bytes: 1 << 30,
-            // No less than everybody has together: where clients are not told apart, all of them are one principal.
+            // Not less than `store_bytes`: without authentication all clients are one principal.
             principal_bytes: 1 << 30,
             calls: 4096,
-            asks: 64,
+            server_requests: 64,
             streams: 8192,
             standalone_streams: 16,
             delivered_streams: 256,
@@ -69,27 +75,30 @@ impl Default for Limits {
     }
 }
 
-/// How long.
+/// The timeouts of sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// A session with no call, no connection and no request for this long ends.
+    /// A session without a call, a connection or a request closes after this time.
     pub idle: Duration,
-    /// A session whose last connection broke ends after this long, unless somebody comes back.
+    /// A detached session closes after this time, unless a client reattaches.
     pub grace: Duration,
-    /// An answer that nobody has read stays readable for this long, and up to a quarter longer.
+    /// A finished stream stays readable for this time, and up to a quarter longer.
     pub retention: Duration,
-    /// A closed session's last events stay readable for this long, for connections that are still writing.
+    /// The last events of a closed session stay readable for this time, for connections that are
+    /// still writing them.
     pub linger: Duration,
-    /// Activity is recorded no finer than this, so that a busy session is not rewritten at each request. Expiry
-    /// allows for it: no session ends early.
+    /// Activity is recorded at most once in this time, so that a busy session is not written at
+    /// each request. Expiry adds this time, so that no session closes early.
     pub touch: Duration,
 }
 
 impl Default for Timing {
     fn default() -> Self {
         Self {
-            idle: Duration::from_secs(30 * 60),
-            grace: Duration::from_secs(5 * 60),
+            // Longer than a weekend and shorter than a vacation: people leave a client open, and
+            // go on where they were. `sessions` and `store_bytes` bound what such sessions cost.
+            idle: Duration::from_secs(7 * 24 * 60 * 60),
+            grace: Duration::from_secs(7 * 24 * 60 * 60),
             retention: Duration::from_secs(5 * 60),
             linger: Duration::from_secs(10),
             touch: Duration::from_secs(2),
@@ -97,7 +106,7 @@ impl Default for Timing {
     }
 }
 
-/// The bound that a refused command ran into.
+/// The limit that caused a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Limit {
     Sessions,
@@ -105,8 +114,8 @@ pub enum Limit {
     StoreBytes,
     PrincipalBytes,
     Calls,
-    Asks,
-    WaitingAsks,
+    ServerRequests,
+    QueuedServerRequests,
     Notifications,
     NotificationsInAll,
     Streams,
@@ -116,7 +125,7 @@ pub enum Limit {
     KeptAnswerBytes,
     KeptRequestBytes,
     State,
-    /// Stateless requests that one node works on; they are in no session.
+    /// Stateless requests that one node serves. They belong to no session.
     Exchanges,
 }
 
@@ -128,8 +137,8 @@ impl fmt::Display for Limit {
             Self::StoreBytes => "store_bytes",
             Self::PrincipalBytes => "principal_bytes",
             Self::Calls => "calls",
-            Self::Asks => "asks",
-            Self::WaitingAsks => "waiting_asks",
+            Self::ServerRequests => "asks",
+            Self::QueuedServerRequests => "waiting_asks",
             Self::Notifications => "notifications",
             Self::NotificationsInAll => "notifications_in_all",
             Self::Streams => "streams",

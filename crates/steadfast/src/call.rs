@@ -1,10 +1,8 @@
-//! A call as its handler sees it.
+//! [`Call`]: the handle through which a handler controls the HTTP connection of its call.
 
 use steadfast_engine::CallHandle;
 
-/// The request that a handler is working on, as the connection layer knows it.
-///
-/// Handlers find it in the `extensions` of their context.
+/// The call that a handler is working on. A handler gets it from the `extensions` of its context.
 #[derive(Clone, Debug)]
 pub struct Call(CallHandle);
 
@@ -13,13 +11,14 @@ impl Call {
         Self(handle)
     }
 
-    /// Ends the HTTP response that waits for this call, if there is one, and goes on working: the client comes back for the
-    /// answer after the time that [`Builder::retry`](crate::Builder::retry) sets. For calls that take long, so that they
-    /// hold no connection meanwhile.
+    /// Closes the HTTP response that is waiting for this call, if there is one. The call continues,
+    /// and the client resumes the stream after the time that
+    /// [`Builder::retry`](crate::Builder::retry) sets. A long call does not occupy a connection
+    /// meanwhile.
     ///
-    /// `false` if the client could not come back, in which case nothing happens: its revision is older than 2025-11-25, or it
-    /// is answered with plain JSON.
+    /// Returns `false`, and does nothing, if the client cannot resume: its revision is older than
+    /// 2025-11-25, or it waits for a plain JSON response.
     pub fn close_connection(&self) -> bool {
-        self.0.send_reader_away()
+        self.0.disconnect_reader()
     }
 }

@@ -4,9 +4,9 @@
 mod adapter;
 mod builder;
 mod call;
-mod declared;
-mod questions;
-mod seal;
+mod capability_check;
+mod input_requests;
+mod request_state;
 mod server;
 mod session;
 mod store_url;
@@ -14,19 +14,20 @@ mod tasks;
 
 pub use builder::{Builder, StartError};
 pub use call::Call;
-pub use questions::{Answers, Questions, Repeatable};
-pub use seal::StateKey;
+pub use input_requests::{AcceptsInput, Answers, InputRequests};
+pub use request_state::StateKey;
 pub use server::Server;
 pub use session::{Session, StateError};
 pub use store_url::{Durability, StoreUrl, StoreUrlError};
 pub use tasks::{TaskContext, TaskError, TaskOptions, Tasks};
 
 pub use steadfast_engine::{
-    AskOrder, Clock, CloseReason, Duplicates, Entropy, Facts, Limit, Limits, ManualClock, Principal, Refusal,
-    Rules, SessionEvent, SessionEventKind, SessionId, SessionToken, SystemClock, SystemEntropy, Time, Timing,
+    Clock, CloseReason, Entropy, Facts, Limit, Limits, ManualClock, Principal, Refusal, Rules,
+    ServerRequestOrder, SessionEvent, SessionEventKind, SessionId, SessionToken, SystemClock, SystemEntropy,
+    Time, Timing,
 };
 pub use steadfast_http::{
-    Denied, Endpoint, Hosts, Identified, Identify, Origins, ResponseBody, ResponseMode,
+    Denied, DuplicateIds, Endpoint, Hosts, Identified, Identify, Origins, Quirks, ResponseBody, ResponseMode,
 };
 pub use steadfast_store as store;
-pub use steadfast_wire::{RequestId, Revision};
+pub use steadfast_wire::{RequestId, Revision, Revisions};

@@ -1,4 +1,4 @@
-//! A session as a handler sees it.
+//! [`Session`]: the handle through which a handler uses its session and the session's state.
 
 use bytes::Bytes;
 use rmcp::model::ServerNotification;
@@ -8,28 +8,29 @@ use steadfast_engine::{Principal, Refusal, SessionHandle, SessionId};
 
 use crate::adapter::{change, outgoing};
 
-/// The session that a request or notification belongs to.
+/// A handle to the session that a request or notification belongs to. A handler gets it from the
+/// `extensions` of its context.
 ///
-/// Handlers find it in the `extensions` of their context. It is a name, not a resource: keep it, clone it, use it
-/// from background tasks. Unlike `context.peer`, which works for as long as the call does, it works for as long
-/// as the session lives.
+/// The handle does not keep the session open. Store it, clone it, or use it from background tasks:
+/// it works until the session ends, whereas `context.peer` works until the call ends.
 #[derive(Clone, Debug)]
 pub struct Session(SessionHandle);
 
-/// Why session state could not be used.
+/// Error of an operation on session state.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     /// The session has ended.
-    #[error("no such session")]
+    #[error("the session has ended")]
     NoSession,
-    /// Somebody else changed the entry since it was read.
-    #[error("the entry was changed by somebody else")]
+    /// The entry does not have the expected version: another writer changed it.
+    #[error("the entry was changed by another writer")]
     Conflict,
-    /// The session holds as much state as its limits allow.
-    #[error("the session's state is full")]
+    /// The limit `state_entries` or `state_bytes` is reached.
+    #[error("the session's state has reached its limit (`state_entries` or `state_bytes`)")]
     Full,
-    /// The entry is not what the reader expects, or the value cannot be written as JSON.
-    #[error("session state is not of the expected form: {0}")]
+    /// The entry does not deserialise to the expected type, or the value does not serialise to
+    /// JSON.
+    #[error("the entry cannot be converted from or to JSON: {0}")]
     Format(#[from] serde_json::Error),
     /// The store failed.
     #[error(transparent)]
@@ -41,31 +42,37 @@ impl Session {
         Self(handle)
     }
 
-    /// The id that logs and stores use. It is no secret: no client can use it to name the session.
+    /// Returns the id that logs and stores use. It is not a secret: requests carry the session's
+    /// token, which cannot be derived from the id.
     pub fn id(&self) -> SessionId {
         self.0.facts().id
     }
 
+    /// Returns the principal that opened the session.
     pub fn principal(&self) -> &Principal {
         &self.0.facts().principal
     }
 
-    /// Sends a notification that belongs to no call. It waits in the session if nobody listens. What it says has changed is
-    /// told to clients of 2026-07-28 as well, if they subscribed to it.
+    /// Sends a notification on a standalone stream of the session. If the client has none open, the
+    /// session keeps the notification until the client opens one.
+    ///
+    /// If the notification announces a change of a list or a resource, subscribers of 2026-07-28
+    /// receive it too.
     pub async fn notify(&self, notification: ServerNotification) -> Result<(), Refusal> {
         if let Some(change) = change(&notification) {
-            self.0.engine().announce(&change);
+            self.0.engine().publish(&change);
         }
         let (class, payload) = outgoing::notification(notification);
         self.0.notify(class, payload).await
     }
 
-    /// Ends the session. Each of its calls gets an explicit error.
+    /// Ends the session. Each of its calls is answered with an error.
     pub async fn close(&self) -> Result<(), Refusal> {
         self.0.close().await
     }
 
-    /// Reads an entry of session state, with its version.
+    /// Returns the entry `key` of the session state and its version, or `None` if there is no such
+    /// entry.
     pub async fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<(T, u64)>, StateError> {
         match self.0.get(key).await? {
             Some(value) => Ok(Some((serde_json::from_slice(&value.bytes)?, value.version))),
@@ -73,7 +80,8 @@ impl Session {
         }
     }
 
-    /// Writes an entry if it still has this version (`None`: if there is none). Gives the new version.
+    /// Writes the entry `key` and returns its new version. Fails with [`StateError::Conflict`]
+    /// unless the entry has the version `expected`; `None` expects that there is no entry.
     pub async fn put<T: Serialize>(
         &self,
         key: &str,
@@ -84,14 +92,16 @@ impl Session {
         Ok(self.0.put(key, expected, Some(bytes)).await?.unwrap_or_default())
     }
 
-    /// Deletes an entry if it still has this version.
+    /// Deletes the entry `key`. Fails with [`StateError::Conflict`] unless it has the version
+    /// `expected`.
     pub async fn remove(&self, key: &str, expected: u64) -> Result<(), StateError> {
         self.0.put(key, Some(expected), None).await?;
         Ok(())
     }
 
-    /// Changes an entry, whatever others do at the same time: reads it, lets `change` work on it, writes it if
-    /// nobody was faster, and otherwise starts over.
+    /// Changes the entry `key` atomically: reads it (a missing entry is `T::default()`), applies
+    /// `change`, and writes it. If another writer changed the entry meanwhile, this function starts
+    /// over, so `change` may run more than once. Returns the result of the last run.
     pub async fn update<T, R>(&self, key: &str, mut change: impl FnMut(&mut T) -> R) -> Result<R, StateError>
     where
         T: Default + Serialize + DeserializeOwned,

@@ -1,4 +1,4 @@
-//! Where sessions are kept, as people write it.
+//! [`StoreUrl`]: parses, displays and opens the URL of a session store.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,24 +10,25 @@ use steadfast_store::{MemoryStore, Store, StoreError};
 
 pub use steadfast_store::Durability;
 
-/// A store's address: `memory:`, `sqlite:PATH`, with the feature `redis` `redis://HOST`, and with the feature `postgres`
-/// `postgres://HOST/DATABASE`.
+/// The URL of a session store: `memory:`, `sqlite:PATH`, `redis://HOST` (feature `redis`) or
+/// `postgres://HOST/DATABASE` (feature `postgres`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreUrl {
-    /// In this process, and gone with it.
+    /// In the memory of this process. The sessions are lost when the process ends.
     Memory,
-    /// In a file, shared by every process of this machine that opens it.
+    /// In a file. Every process on this machine that opens the file shares the sessions.
     Sqlite(PathBuf),
-    /// On a Redis or Valkey server (`redis://`, `rediss://`) or cluster (`redis+cluster://`, `rediss+cluster://`), shared by every
-    /// process that reaches it.
+    /// On a Redis or Valkey server (`redis://`, `rediss://`) or cluster (`redis+cluster://`,
+    /// `rediss+cluster://`). Every process that connects to it shares the sessions.
     #[cfg(feature = "redis")]
     Redis(ServerUrl),
-    /// In a PostgreSQL database (`postgres://`, `postgresql://`), shared by every process that reaches it.
+    /// In a PostgreSQL database (`postgres://`, `postgresql://`). Every process that connects to it
+    /// shares the sessions.
     #[cfg(feature = "postgres")]
     Postgres(ServerUrl),
 }
 
-/// The address of a server. Has the user's password in it, if there is one, which is not shown.
+/// The URL of a database server. It may contain a password, which `Display` and `Debug` omit.
 #[cfg(any(feature = "postgres", feature = "redis"))]
 #[derive(Clone, PartialEq, Eq)]
 pub struct ServerUrl(String);
@@ -46,7 +47,8 @@ impl fmt::Debug for ServerUrl {
     }
 }
 
-/// An address that can be shown to anybody: without who asks, and without a password among its settings.
+/// Returns the URL with its user, its password and every parameter that contains `password`
+/// replaced by `…`, so that it can be logged.
 fn without_password(text: &str) -> String {
     let (address, settings) = text.split_once('?').map_or((text, None), |(a, s)| (a, Some(s)));
     let mut shown = match (address.split_once("://"), address.rsplit_once('@')) {
@@ -63,12 +65,12 @@ fn without_password(text: &str) -> String {
     shown
 }
 
-/// A text that is no store's address.
+/// The text is not the URL of a store that this build supports.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no store. Write {forms}", forms = forms())]
+#[error("{0:?} is not a store URL. Use {forms}", forms = forms())]
 pub struct StoreUrlError(String);
 
-/// How addresses are written, as a list in a sentence.
+/// Returns the forms of URL that this build supports, as a list for a sentence.
 fn forms() -> String {
     let mut forms = vec!["`memory:`", "`sqlite:PATH`"];
     if cfg!(feature = "redis") {
@@ -117,7 +119,10 @@ impl fmt::Display for StoreUrl {
 }
 
 impl StoreUrl {
-    /// Opens the store (`durability` is for files), for those who share it between servers: [`Builder::custom_store`](crate::Builder::custom_store).
+    /// Opens the store. `durability` applies to files only.
+    ///
+    /// Several servers of one process can share the store: pass it to each of them with
+    /// [`Builder::custom_store`](crate::Builder::custom_store).
     pub fn open(&self, rules: Rules, durability: Durability) -> Result<Arc<dyn Store>, StoreError> {
         Ok(match self {
             Self::Memory => Arc::new(MemoryStore::new(rules)),
@@ -127,14 +132,14 @@ impl StoreUrl {
             }
             #[cfg(feature = "redis")]
             Self::Redis(url) => {
-                let no_address = || StoreError::Unavailable(format!("{url} is no address"));
-                let options = steadfast_store::RedisOptions::parse(&url.0).ok_or_else(no_address)?;
+                let invalid = || StoreError::Unavailable(format!("{url} is not a valid URL"));
+                let options = steadfast_store::RedisOptions::parse(&url.0).ok_or_else(invalid)?;
                 Arc::new(steadfast_store::RedisStore::open(rules, options)?)
             }
             #[cfg(feature = "postgres")]
             Self::Postgres(url) => {
-                let no_address = || StoreError::Unavailable(format!("{url} is no address"));
-                let options = steadfast_store::PostgresOptions::parse(&url.0).ok_or_else(no_address)?;
+                let invalid = || StoreError::Unavailable(format!("{url} is not a valid URL"));
+                let options = steadfast_store::PostgresOptions::parse(&url.0).ok_or_else(invalid)?;
                 Arc::new(steadfast_store::PostgresStore::open(rules, options)?)
             }
         })
@@ -146,13 +151,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_shown_without_their_password() {
+    fn urls_are_displayed_without_their_password() {
         let error = "rediss//u:s3cret@h".parse::<StoreUrl>().map(drop);
         assert!(error.is_err());
         let error = "nosuch://u:s3cret@h".parse::<StoreUrl>().unwrap_err();
         assert!(!error.to_string().contains("s3cret"), "{error}");
         let error = "nosuch://h?x=1&password=s3cret&y=2".parse::<StoreUrl>().unwrap_err();
-        assert!(error.to_string().starts_with("\"nosuch://h?x=1&password=…&y=2\" is no store."), "{error}");
+        assert!(
+            error.to_string().starts_with("\"nosuch://h?x=1&password=…&y=2\" is not a store URL."),
+            "{error}"
+        );
         #[cfg(feature = "redis")]
         shown_as("rediss://u:s3cret@h/1?prefix=x", "rediss://…@h/1?prefix=x");
         #[cfg(feature = "postgres")]

@@ -4,6 +4,7 @@
 mod support;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use steadfast::store::MemoryStore;
@@ -11,6 +12,8 @@ use steadfast::store::testing::{Fault, FaultyStore, Operation};
 use steadfast::{Denied, Principal};
 use steadfast_session::{Command, Rules};
 use support::{Backing, Host, Http, Reply, Request, Value, json, within};
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 on_every_store! {
     a_task_works_and_completes,
@@ -94,7 +97,7 @@ impl Client {
                 if result["status"] == status {
                     return result;
                 }
-                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
         within(status, look).await
@@ -127,7 +130,7 @@ async fn a_task_works_and_completes(backing: Backing) {
     assert_eq!(shown["status"], "working");
     assert_eq!(shown["statusMessage"], "begun");
     assert_eq!(shown["createdAt"], "2027-01-15T08:00:00.000Z");
-    assert_eq!(shown["ttlMs"], 30 * 60 * 1000);
+    assert_eq!(shown["ttlMs"], 7 * DAY.as_millis() as u64);
     assert!(shown["_meta"]["io.modelcontextprotocol/serverInfo"].is_object());
     host.gates.open("go");
     let shown = client.until(&id, "completed").await;
@@ -152,7 +155,7 @@ async fn a_task_asks_and_goes_on_when_it_is_answered(backing: Backing) {
     };
     let shown = within("both questions", both).await;
     assert_eq!(shown["inputRequests"]["one"]["method"], "roots/list");
-    assert_eq!(client.update(&id, json!({ "one": { "roots": [] }, "nobody": {} })).await.status, 200);
+    assert_eq!(client.update(&id, json!({ "one": { "roots": [] }, "unknown": {} })).await.status, 200);
     let shown = client.get(&id).await.answer()["result"].clone();
     assert_eq!(shown["status"], "input_required");
     assert!(shown["inputRequests"].get("one").is_none());
@@ -189,7 +192,7 @@ async fn a_result_that_is_too_large_fails_its_task(backing: Backing) {
     let host = host(backing).await;
     let client = Client::to(&host);
     let id = client.start("task_big", json!({})).await;
-    assert_eq!(client.until(&id, "failed").await["error"]["data"]["reason"], "limit");
+    assert_eq!(client.until(&id, "failed").await["error"]["data"]["reason"], "bad_task_result");
 }
 
 async fn strangers_and_the_undeclared_get_nothing(backing: Backing) {
@@ -266,15 +269,15 @@ async fn subscribers_hear_of_each_step(backing: Backing) {
 
 async fn a_task_past_its_deadline_fails(backing: Backing) {
     let host = Host::start(backing, |builder| {
-        builder.call_deadline(std::time::Duration::from_secs(60)).principal(|_| Ok(Principal::new("me")))
+        builder.call_deadline(Duration::from_secs(60)).principal(|_| Ok(Principal::new("me")))
     })
     .await;
     let client = Client::to(&host);
     let id = client.start("task_until_cancelled", json!({})).await;
-    host.sweep_after(std::time::Duration::from_secs(61)).await;
+    host.sweep_after(Duration::from_secs(61)).await;
     within("the work to notice", host.gates.reached("task cancelled", 1)).await;
     let shown = client.until(&id, "failed").await;
-    assert_eq!(shown["error"]["data"]["reason"], "stopped");
+    assert_eq!(shown["error"]["data"]["reason"], "task_stopped");
 }
 
 async fn draining_fails_what_does_not_end(backing: Backing) {
@@ -295,13 +298,13 @@ async fn finished_tasks_expire(backing: Backing) {
     let client = Client::to(&host);
     let id = client.start("task_gate", json!({ "name": "go" })).await;
     // A task that works does not expire.
-    host.sweep_after(std::time::Duration::from_secs(50 * 60)).await;
+    host.sweep_after(Duration::from_secs(50 * 60)).await;
     assert_eq!(client.get(&id).await.answer()["result"]["status"], "working");
     host.gates.open("go");
     client.until(&id, "completed").await;
-    host.sweep_after(std::time::Duration::from_secs(29 * 60)).await;
+    host.sweep_after(DAY * 6).await;
     client.until(&id, "completed").await;
-    host.sweep_after(std::time::Duration::from_secs(60 * 60)).await;
+    host.sweep_after(DAY * 14).await;
     assert_eq!(client.get(&id).await.refusal(), (200, -32602));
 }
 
@@ -332,7 +335,7 @@ async fn another_process_answers_for_a_task() {
     let finish = async {
         while other.get(&id).await.answer()["result"]["status"] != "completed" {
             other.update(&id, json!({ "one": {}, "two": {} })).await;
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
     within("the task to hear of its answers", finish).await;
@@ -359,7 +362,7 @@ async fn a_result_waits_for_a_store_that_fails_for_a_while() {
     }
     host.gates.open("go");
     assert_eq!(text(&client.until(&id, "completed").await), "done");
-    assert_eq!(faults.struck(), 3);
+    assert_eq!(faults.injected(), 3);
 }
 
 fn has_result(value: &Option<Bytes>) -> bool {

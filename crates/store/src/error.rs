@@ -1,16 +1,19 @@
-//! What a store can fail with.
+//! The errors of a store.
 
-/// Why a command has no outcome. The session's rules never fail this way: a refusal is an outcome.
+/// Why a store could not return the outcome of an operation.
+///
+/// A command that a session's rules refuse is not an error: the refusal is its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// The store could not be reached or refused to work. The command did **not** happen. Trying again is safe.
+    /// The store cannot be reached or cannot do any work. The operation did **not** happen. The
+    /// caller may retry it.
     #[error("the session store is unavailable: {0}")]
     Unavailable(String),
-    /// The command may or may not have happened: the connection broke, or the commit failed half way. Find out
-    /// by reading; never guess.
-    #[error("the session store did not say whether the command happened: {0}")]
+    /// The operation may or may not have happened: the connection broke, or the commit failed half
+    /// way. The caller must read the session to find out.
+    #[error("the session store did not confirm the operation; it may or may not have happened: {0}")]
     Unknown(String),
-    /// What the store holds is not what this program writes: another version's format, or damage.
-    #[error("the session store holds something unreadable: {0}")]
+    /// The stored data cannot be read: another version of this program wrote it, or it is damaged.
+    #[error("the session store holds data that this version cannot read: {0}")]
     Corrupt(String),
 }

@@ -1,8 +1,17 @@
-//! Where sessions live.
+//! Session stores: the [`Store`] trait and its implementations.
 //!
-//! A [`Store`] applies one command to one session atomically, and that is the only way to change a session:
-//! there is no load-modify-save anywhere. The rules are those of [`steadfast_session`]; a store adds where the
-//! tables are kept, how long they survive, and who hears of a change.
+//! A [`Store`] applies one command to one session atomically. No other operation changes a session:
+//! there is no load-modify-save anywhere. The rules of a session are those of
+//! [`steadfast_session`]. A store decides where a session's data is kept, what that data survives,
+//! and which nodes receive a signal when it changes.
+//!
+//! - [`MemoryStore`]: in the memory of one process.
+//! - `SqliteStore`: in a file that the processes of one machine share.
+//! - `RedisStore`, `PostgresStore`: in a database that processes on several machines share. The
+//!   private module `remote` has what the two have in common.
+//!
+//! To add a store, implement [`Store`] and run the test suite of the `testing` module against it
+//! (`store_contract!`).
 #![forbid(unsafe_code)]
 
 pub mod error;
@@ -30,7 +39,7 @@ pub use postgres::{PostgresOptions, PostgresStore};
 #[cfg(feature = "redis")]
 pub use redis::{RedisOptions, RedisStore};
 pub use reply::Reply;
-pub use signal::{News, Signal, Subscriber};
+pub use signal::{SessionUpdate, Signal, Subscriber};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{Durability, SqliteOptions, SqliteStats, SqliteStore};
-pub use store::{Opened, Store, StoreExt, Usage};
+pub use store::{EvictionSample, Opened, SampledSession, Store, StoreExt, Usage};

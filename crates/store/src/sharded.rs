@@ -1,4 +1,4 @@
-//! Tables by session, spread over many locks.
+//! Hash tables keyed by session id, divided over several locks to reduce contention.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -6,14 +6,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use steadfast_session::SessionId;
 
-/// Sessions are spread over this many locks by the first byte of their id.
+/// Number of shards. The first byte of a session id selects the shard.
 const SHARDS: usize = 64;
 
-/// One `T` for each of many locks; a session always finds the same one.
+/// One `T` per shard, each behind its own lock. A session id always selects the same shard.
 #[derive(Debug)]
 pub struct Sharded<T>(Box<[Mutex<T>]>);
 
-/// A table by session.
+/// A hash table keyed by session id.
 pub type SessionMap<V> = HashMap<SessionId, V, BuildHasherDefault<IdHasher>>;
 
 impl<T: Default> Default for Sharded<T> {
@@ -23,30 +23,31 @@ impl<T: Default> Default for Sharded<T> {
 }
 
 impl<T> Sharded<T> {
+    /// Locks the shard of a session.
     pub fn of(&self, session: &SessionId) -> MutexGuard<'_, T> {
         lock(&self.0[usize::from(session.as_bytes()[0]) % SHARDS])
     }
 
-    /// One shard after the other, each locked while the caller holds it.
+    /// Returns the shards one after the other. Each is locked while the caller holds its guard.
     pub fn each(&self) -> impl Iterator<Item = MutexGuard<'_, T>> {
         self.0.iter().map(lock)
     }
 }
 
-/// A panic while a lock was held is a bug of ours; the tables behind it are changed by no code that can panic
-/// half way, so going on is better than failing every session of the shard.
+/// Locks a shard and ignores poisoning. No code that changes a table can panic half way, so the
+/// table is intact after a panic, and continuing is better than failing every session of the shard.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Takes eight bytes of the id as they are: they are random, and whoever does not know an id cannot choose where
-/// it goes, since only ids that we drew are ever inserted.
+/// Uses eight bytes of the session id as its hash. Ids are random, and only ids that this process
+/// or another node generated are inserted, so an attacker cannot choose ids that collide.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IdHasher(u64);
 
 impl Hasher for IdHasher {
     fn write(&mut self, bytes: &[u8]) {
-        // Not the first bytes: those chose the shard.
+        // The last bytes, because the first byte selects the shard.
         if let Some(last) = bytes.last_chunk::<8>() {
             self.0 = u64::from_le_bytes(*last);
         }

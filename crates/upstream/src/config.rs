@@ -1,4 +1,4 @@
-//! What an upstream can be told.
+//! Configuration of an upstream: the server, the limits, the timeouts and the credentials.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,42 +10,47 @@ use http::{HeaderMap, HeaderValue, Uri};
 use steadfast_client::transport::Tls;
 use steadfast_client::{Backoff, Limits, Timeouts};
 
-use crate::names::Names;
+use crate::replicas::dns::Resolver;
 
-/// How long a server may take. The engine's own deadline comes first, unless somebody has made that longer than this.
-const LONGEST_CALL: Duration = Duration::from_secs(24 * 60 * 60);
+/// The longest time that a server may take for a call. The deadline of the engine usually comes
+/// first.
+const MAX_CALL_DURATION: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Where the server is, how it wants to be treated, and every bound.
+/// Configuration of an upstream.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub server: Server,
-    /// Who knows where the hosts of its addresses are.
-    pub names: Names,
+    /// Resolves the host names of the server's addresses.
+    pub resolver: Resolver,
     pub calls: Calls,
     pub credential: Credential,
-    /// Whom to believe, and what to show, at `https` addresses.
+    /// Which certificates to trust, and which certificate to present, at `https` addresses.
     pub tls: Tls,
-    /// Whether to hold the stream open on which a server sends what belongs to no call.
+    /// Whether to hold the standalone stream, on which a server sends messages that belong to no
+    /// call.
     pub standalone: bool,
-    /// How long after it took over from another process this one opens that stream again. Whoever was only stopped has the old
-    /// one until it wakes up, and some servers say nothing on a second one, not even when the first is gone.
-    pub relisten: Duration,
-    /// How long a server that cannot be reached is waited for, and looked for elsewhere, before its callers are told.
-    pub patience: Duration,
-    pub vigil: Vigil,
-    /// Among them the tools and pages of `tools/list` that are read for annotations.
+    /// How long after taking over a lease this node opens the standalone stream again. If the
+    /// previous holder was only stopped, it keeps the old stream until it runs again. Some servers
+    /// send nothing on a second stream, not even after the first one has ended.
+    pub standalone_reopen_delay: Duration,
+    /// How long a call waits for a server that cannot be reached, or for another replica, before it
+    /// fails.
+    pub unavailable_timeout: Duration,
+    pub health_check: HealthCheck,
+    /// Includes the number of tools and pages of `tools/list` that are read for annotations.
     pub limits: Limits,
     pub timeouts: Timeouts,
     pub backoff: Backoff,
 }
 
 impl Config {
-    /// Every default, for the server at these addresses.
+    /// Returns the default configuration for a server at these addresses.
     pub fn http(replicas: Vec<Uri>) -> Self {
         Self::of(Server::Http { replicas, headers: HeaderMap::new() })
     }
 
-    /// Every default, for a server that is a program. One that has to be downloaded first takes its time to start.
+    /// Returns the default configuration for a stdio program. Its timeouts are longer, because a
+    /// program may have to be downloaded before it starts.
     pub fn stdio(program: Program) -> Self {
         let mut config = Self::of(Server::Stdio(Stdio::new(program)));
         config.timeouts.control = Duration::from_secs(120);
@@ -53,71 +58,75 @@ impl Config {
     }
 
     fn of(server: Server) -> Self {
-        // A dead machine is noticed by its silence: a call that has another to go to must not wait long.
+        // A dead machine does not refuse connections, so only this timeout reveals it. A call that
+        // can go to another replica must not wait long.
         let connect = Duration::from_secs(3);
-        let timeouts = Timeouts { connect, head: LONGEST_CALL, call: LONGEST_CALL, ..Timeouts::default() };
+        let timeouts =
+            Timeouts { connect, head: MAX_CALL_DURATION, call: MAX_CALL_DURATION, ..Timeouts::default() };
         Self {
             server,
-            names: Names::System,
+            resolver: Resolver::System,
             calls: Calls::default(),
             credential: Credential::None,
             tls: Tls::public(),
             standalone: true,
-            relisten: Duration::from_secs(5),
-            patience: Duration::from_secs(10),
-            vigil: Vigil::default(),
+            standalone_reopen_delay: Duration::from_secs(5),
+            unavailable_timeout: Duration::from_secs(10),
+            health_check: HealthCheck::default(),
             limits: Limits::default(),
             timeouts,
-            // A call waits for as long as its stream is looked for.
+            // A call waits while the client reconnects to the call's stream.
             backoff: Backoff {
                 longest: Duration::from_secs(2),
                 attempts: 5,
-                seldom: Duration::from_secs(15),
+                standalone_retry: Duration::from_secs(15),
                 ..Backoff::default()
             },
         }
     }
 }
 
-/// How soon a replica is noticed that is there and answers nothing, such as a process that is stopped. Only if there is another one
-/// that is up.
+/// When a replica counts as down that accepts connections and sends nothing, such as a stopped
+/// process. Applies only while another replica is up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Vigil {
-    /// How long a replica that is to answer something may say nothing at all before it is tried. If it does not answer that either,
-    /// nobody new goes there.
+pub struct HealthCheck {
+    /// If a replica owes a response and has sent no bytes for this long, the gateway probes it. If
+    /// the replica does not respond to the probe, it gets no new sessions and calls.
     pub silence: Duration,
-    /// For how long after that it may leave trials unanswered, before calls that wait there are given up. A server that does one thing
-    /// at a time answers nobody while it is busy, and what it is busy with may be one of them.
-    pub endurance: Duration,
+    /// If the replica has then failed all probes for this long, the calls that wait for it fail
+    /// over. A server that does one thing at a time responds to no probe while it is busy, possibly
+    /// with such a call.
+    pub failover_after: Duration,
 }
 
-impl Default for Vigil {
+impl Default for HealthCheck {
     fn default() -> Self {
-        Self { silence: Duration::from_secs(5), endurance: Duration::from_secs(30) }
+        Self { silence: Duration::from_secs(5), failover_after: Duration::from_secs(30) }
     }
 }
 
 impl Config {
-    /// Whether the server is this program, run in this way.
-    pub(crate) fn runs(&self, stdio: &Stdio) -> bool {
+    /// Returns true if the server is this program with these settings.
+    pub(crate) fn runs_program(&self, stdio: &Stdio) -> bool {
         matches!(&self.server, Server::Stdio(own) if own == stdio)
     }
 }
 
-/// What the server is.
+/// How the server is reached.
 #[derive(Clone)]
 pub enum Server {
-    /// Reached over HTTP. Each address is a replica, and one that resolves to several is as many.
+    /// Over HTTP. Each address is a replica. An address that resolves to several IP addresses is as
+    /// many replicas.
     Http {
         replicas: Vec<Uri>,
         /// Sent with every request.
         headers: HeaderMap,
     },
-    /// A program that speaks on its standard input and output.
+    /// A program that communicates over its standard input and output.
     Stdio(Stdio),
 }
 
-/// Leaves out the values of headers, which may be secrets.
+/// Omits the values of headers, which may be secrets.
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -130,21 +139,27 @@ impl fmt::Debug for Server {
     }
 }
 
-/// How a program is run.
+/// How a stdio program is run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stdio {
     pub program: Program,
     pub sharing: Sharing,
-    /// The longest line that it may write.
+    /// The longest line that the program may write.
     pub line_bytes: usize,
-    /// How long it may take to answer `initialize`, before it is ended. Longer than one who opens a session waits
-    /// ([`Timeouts::control`]): what has to be downloaded first is there for the next.
-    pub opening: Duration,
-    /// How long it may take to end by itself after its input was closed, and again after it was told to.
-    pub farewell: Duration,
-    /// Programs at a time. One more is refused.
+    /// How long the program may take to answer `initialize` before it is killed. Longer than a
+    /// client waits for its session ([`Timeouts::control`]): a program that has to be downloaded
+    /// first is then ready for the next client.
+    pub initialize_timeout: Duration,
+    /// How long the program may take to exit after its input was closed, and again after SIGTERM.
+    pub exit_timeout: Duration,
+    /// How many processes may run at a time. If a session needs another one, the idle process that
+    /// was not used for the longest time ends. The session is refused if all are in use.
     pub processes: usize,
-    /// How long a process runs on that has no session and no request in flight.
+    /// How long a process runs without a request while sessions use it. `None`: as long as the
+    /// sessions live. Set this only for a program that keeps no state between requests: a process
+    /// that has ended is started again for the next request.
+    pub idle_timeout: Option<Duration>,
+    /// How long a process keeps running without a session and without a request in flight.
     pub idle: Duration,
 }
 
@@ -154,78 +169,107 @@ impl Stdio {
             program,
             sharing: Sharing::PerSession,
             line_bytes: 32 << 20,
-            opening: Duration::from_secs(180),
-            farewell: Duration::from_secs(2),
+            initialize_timeout: Duration::from_secs(180),
+            exit_timeout: Duration::from_secs(2),
             processes: 256,
+            idle_timeout: None,
             idle: Duration::from_secs(5 * 60),
         }
     }
 }
 
-/// What is started.
+/// The program to start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program {
     pub command: String,
     pub arguments: Vec<String>,
-    /// Variables that are set for it, besides those that it receives from this process.
+    /// Environment variables that are set for the program, besides those that it inherits.
     pub environment: BTreeMap<String, String>,
-    /// Variables of this process that it receives by name. Without a name it receives `PATH`, `HOME` and a
-    /// few others that hold no secrets.
+    /// Names of environment variables of the gateway that the program inherits. It always inherits
+    /// `PATH`, `HOME` and a few others that hold no secrets.
     pub inherit: Vec<String>,
-    /// Where it is started, if not where this process was.
+    /// The working directory. By default that of the gateway.
     pub folder: Option<PathBuf>,
 }
 
-/// How many processes a program is.
+/// How many processes of a program are started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sharing {
-    /// One for each session: what one client does is nothing to another.
+    /// One process per session, so that clients do not affect each other.
     #[default]
     PerSession,
-    /// One for all.
+    /// One process that all sessions share.
     Shared,
 }
 
-/// How many calls the server takes at a time.
+/// How many calls the server gets at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Calls {
-    /// Calls at a time in one session of the server's, for servers that lose track of more. More wait.
-    pub concurrency: Option<NonZeroUsize>,
-    /// Sessions of the server's that the calls of one client session may be spread over; only for servers whose tools keep
-    /// nothing in a session. Each takes one call at a time, or as many as `concurrency` says.
-    pub spread: NonZeroUsize,
-    /// Calls of one client session that may wait. One more is refused.
-    pub waiting: usize,
+    /// How many calls one upstream session gets at a time. Further calls are queued.
+    pub concurrency: Concurrency,
+    /// Number of upstream sessions to use per client session, for servers whose tools keep no
+    /// session state. If there are several, each gets one call at a time, or up to `concurrency`
+    /// calls if that is a number.
+    pub upstream_sessions: NonZeroUsize,
+    /// Maximum number of queued calls per client session. Further calls are refused.
+    pub max_queued: usize,
+}
+
+/// How many calls one upstream session gets at a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Concurrency {
+    /// Any number if the server answers parallel calls correctly, otherwise one. The gateway finds
+    /// that out.
+    #[default]
+    Auto,
+    Unlimited,
+    AtMost(NonZeroUsize),
+}
+
+/// `None` is no limit.
+impl From<Option<NonZeroUsize>> for Concurrency {
+    fn from(limit: Option<NonZeroUsize>) -> Self {
+        limit.map_or(Self::Unlimited, Self::AtMost)
+    }
 }
 
 impl Calls {
-    /// Whether the server takes only so many of a session at a time.
+    /// Returns true if the configuration limits the number of concurrent calls of a client session.
     pub(crate) fn are_bounded(&self) -> bool {
-        self.concurrency.is_some() || self.spread > NonZeroUsize::MIN
+        matches!(self.concurrency, Concurrency::AtMost(_)) || self.are_spread()
     }
 
-    /// Whether an upstream session gets one call at a time.
+    /// Returns true if the gateway decides whether an upstream session gets one call at a time.
+    pub(crate) fn are_adapted(&self) -> bool {
+        self.concurrency == Concurrency::Auto && !self.are_spread()
+    }
+
+    /// Returns true if the configuration lets an upstream session have one call at a time.
     pub(crate) fn are_serial(&self) -> bool {
         match self.concurrency {
-            Some(most) => most == NonZeroUsize::MIN,
-            None => self.spread > NonZeroUsize::MIN,
+            Concurrency::AtMost(most) => most == NonZeroUsize::MIN,
+            Concurrency::Auto | Concurrency::Unlimited => self.are_spread(),
         }
+    }
+
+    fn are_spread(&self) -> bool {
+        self.upstream_sessions > NonZeroUsize::MIN
     }
 }
 
 impl Default for Calls {
     fn default() -> Self {
-        Self { concurrency: None, spread: NonZeroUsize::MIN, waiting: 1024 }
+        Self { concurrency: Concurrency::Auto, upstream_sessions: NonZeroUsize::MIN, max_queued: 1024 }
     }
 }
 
-/// What the server is shown to prove that we may use it.
+/// Which credentials the gateway sends to the server.
 #[derive(Clone)]
 pub enum Credential {
     None,
-    /// The client's own `Authorization`, as it came.
+    /// The client's `Authorization` header, unchanged.
     Forwarded,
-    /// This value of `Authorization`, whoever calls.
+    /// One `Authorization` header, for all clients.
     Own(HeaderValue),
 }
 

@@ -1,72 +1,78 @@
-//! Why a call has no answer of the server's, in words for its client. They are the same with and without a session.
+//! Errors that tell a client why its call has no answer from the upstream server. Calls with and
+//! without a session get the same errors.
 
 use steadfast_client::{Error, Wait};
 use steadfast_engine::backend::Denied;
-use steadfast_engine::{Denial, Refusal, Unwelcome};
+use steadfast_engine::{Denial, InitializeError, Refusal};
+use steadfast_wire::Reason;
 use steadfast_wire::rpc::{ErrorObject, INTERNAL_ERROR, INVALID_PARAMS, json_string};
 
-use crate::replicas::is_away;
+use crate::replicas::replica::is_unavailable;
 
-/// Nothing was sent, because nobody is there.
+/// The gateway sent nothing, because it cannot reach the server.
 pub(crate) fn unavailable(why: &str) -> ErrorObject {
     let message = format!("The server behind this gateway cannot be reached: {why}. Try again later.");
-    ErrorObject::internal("upstream_unavailable", message, true)
+    Reason::UpstreamUnavailable.error(message)
 }
 
-/// Nothing was sent, because the server has not proven who it is. Its operator has to see to that.
+/// The gateway sent nothing, because the server has not proven its identity. The operator of the
+/// server has to fix that.
 pub(crate) fn untrusted(why: &str) -> ErrorObject {
     let message = format!("The server behind this gateway is not trusted: {why}.");
-    ErrorObject::internal("upstream_untrusted", message, false)
+    Reason::UpstreamUntrusted.error(message)
 }
 
-/// There is no answer, and the server may have executed the call. `safe`: executing it once more does no harm.
+/// The call has no answer, and the server may have executed it. `safe`: the client may send the
+/// call again without harm.
 pub(crate) fn unknown(why: &str, safe: bool) -> ErrorObject {
     let message = format!("There is no answer to this call, and the server may have executed it: {why}.");
-    ErrorObject::internal("outcome_unknown", message, safe)
+    Reason::OutcomeUnknown.error_retryable(safe, message)
 }
 
-/// What the server answers is none.
+/// The server sent something that is not a valid answer.
 pub(crate) fn bad_answer(why: &str, safe: bool) -> ErrorObject {
     let message = format!("The server behind this gateway cannot be used: {why}.");
-    ErrorObject::internal("bad_answer", message, safe)
+    Reason::BadResponse.error_retryable(safe, message)
 }
 
 pub(crate) fn cancelled(safe: bool) -> ErrorObject {
-    ErrorObject::internal("cancelled", "The call was cancelled.", safe)
+    Reason::Cancelled.error_retryable(safe, "The call was cancelled.")
 }
 
-/// A response whose HTTP status says no, without a JSON-RPC error in it. Nothing was begun. Whatever text came with it is not told:
-/// it may be the page of some proxy.
+/// The server refused with an HTTP status and without a JSON-RPC error, and has not started the
+/// call. The error omits the response body, which may be the page of a proxy.
 pub(crate) fn refused(status: u16) -> ErrorObject {
     let message = format!("The server refused with status {status}.");
-    let retryable = matches!(status, 408 | 425 | 429) || is_away(status);
-    with_status("upstream_refused", status, retryable, message)
+    let retryable = matches!(status, 408 | 425 | 429) || is_unavailable(status);
+    with_status(Reason::UpstreamRefused, status, retryable, message)
 }
 
-/// The same with a status of 500 or more, for a request that was sent: the server may have begun, and a proxy that gives up does
-/// not stop the server. `safe`: executing the call once more does no harm.
+/// The response to a request has a status of 500 or more and no JSON-RPC error. The server may have
+/// started the call: a proxy that gives up does not stop the server. `safe`: the client may send
+/// the call again without harm.
 pub(crate) fn failed(status: u16, safe: bool) -> ErrorObject {
     let message = format!(
         "There is no answer to this call, and the server may have executed it: the response has status {status}."
     );
-    with_status("outcome_unknown", status, safe, message)
+    with_status(Reason::OutcomeUnknown, status, safe, message)
 }
 
-/// The server does not like the credentials that it was shown. `said` is its own error, if it gave one.
+/// The server refused the credentials in the request. `said` is the JSON-RPC error of the server,
+/// if it sent one.
 pub(crate) fn unauthorized(status: u16, said: Option<&ErrorObject>) -> ErrorObject {
     let why = said.map(|error| format!(": {}", error.short_message()));
     let why = why.unwrap_or_else(|| ".".to_owned());
     let message = format!("The server refuses these credentials with status {status}{why}");
-    with_status("unauthorized", status, false, message)
+    with_status(Reason::CredentialsRefused, status, false, message)
 }
 
-fn with_status(reason: &str, status: u16, retryable: bool, message: String) -> ErrorObject {
-    let reason = json_string(reason);
-    let data = format!(r#"{{"reason":{reason},"status":{status},"retryable":{retryable}}}"#);
+fn with_status(reason: Reason, status: u16, retryable: bool, message: String) -> ErrorObject {
+    let data = reason.data(retryable, &format!(r#","status":{status}"#));
     ErrorObject { code: INTERNAL_ERROR, message, data: Some(data) }
 }
 
-/// The server's word on the client's own credentials, which is for the client. `None`: it is not about them.
+/// Returns the denial that the server sent for the client's own credentials, to be passed to the
+/// client. Returns `None` if the status is not about credentials.
 pub(crate) fn denial(status: u16, challenge: Option<String>, error: ErrorObject) -> Option<Denial> {
     let reason = match status {
         401 => Denied::Unauthenticated,
@@ -76,8 +82,9 @@ pub(crate) fn denial(status: u16, challenge: Option<String>, error: ErrorObject)
     Some(Denial { reason, challenge, error })
 }
 
-/// The server's word on the client's own credentials in the middle of a session. `None`: it is not about them. A 403 without a
-/// challenge is about the call: the server does not say what else it would want to be shown.
+/// Returns the denial that the server sent for the client's own credentials during a session.
+/// Returns `None` if the error is not about credentials. A 403 without a challenge is about the
+/// call: the server names no other credentials that it would accept.
 pub(crate) fn denial_of_call(error: &Error) -> Option<Denial> {
     let Error::Refused { status, error: said, challenge } = error else { return None };
     if !matches!((status, challenge), (401, _) | (403, Some(_))) {
@@ -91,25 +98,27 @@ pub(crate) fn denial_of_call(error: &Error) -> Option<Denial> {
     );
     let wanted = challenge.as_ref().map(|wanted| format!(r#","challenge":{}"#, json_string(wanted)));
     let wanted = wanted.unwrap_or_default();
-    let data = format!(r#"{{"reason":"unauthorized","status":{status},"retryable":false{wanted}}}"#);
+    let data = Reason::CredentialsRefused.data(false, &format!(r#","status":{status}{wanted}"#));
     denial(*status, challenge.clone(), ErrorObject { code: INTERNAL_ERROR, message, data: Some(data) })
 }
 
-/// The server answered, with an error. What cannot be read of it is still an error.
+/// The server responded with a JSON-RPC error. An error that cannot be parsed becomes a
+/// `BadResponse`.
 pub(crate) fn of_server(text: &[u8]) -> ErrorObject {
     ErrorObject::parse(text).unwrap_or_else(|| {
-        ErrorObject::internal("bad_answer", "The server answered with an error that cannot be read.", false)
+        Reason::BadResponse.error("The server answered with an error that cannot be read.")
     })
 }
 
-/// There is no answer. `safe`: doing it once more does no harm.
+/// Converts an error of the MCP client into the error of a call. `safe`: the client may send the
+/// call again without harm.
 pub(crate) fn of_client(error: &Error, safe: bool) -> ErrorObject {
     match error {
         Error::BadParams => ErrorObject::new(INVALID_PARAMS, "The parameters are not a JSON object."),
         Error::Cancelled | Error::Closed => cancelled(safe),
         Error::TooManyCalls { limit } => {
             let message = format!("{limit} calls are on their way to the server already. Try again later.");
-            ErrorObject::internal("over_limit", message, true)
+            Reason::OverLimit.error_retryable(true, message)
         }
         Error::Refused { status, error, .. } => of_refusal(*status, error.as_deref(), safe),
         Error::NoCommonRevision { offered } => {
@@ -121,11 +130,8 @@ pub(crate) fn of_client(error: &Error, safe: bool) -> ErrorObject {
             let data = Some(format!(r#"{{"supported":[{}]}}"#, supported.join(",")));
             ErrorObject { code: INVALID_PARAMS, message, data }
         }
-        Error::OldTransport => ErrorObject::internal(
-            "no_common_version",
-            "The server behind this gateway speaks 2024-11-05 over HTTP+SSE, which is not supported.",
-            false,
-        ),
+        Error::OldTransport => Reason::NoCommonVersion
+            .error("The server behind this gateway speaks 2024-11-05 over HTTP+SSE, which is not supported."),
         Error::Connect(_) | Error::SessionLost => unavailable(&error.to_string()),
         Error::Untrusted(why) => untrusted(why),
         Error::Timeout(Wait::Head | Wait::Call) | Error::Broken(_) | Error::OutcomeUnknown { .. } => {
@@ -142,7 +148,8 @@ pub(crate) fn of_client(error: &Error, safe: bool) -> ErrorObject {
     }
 }
 
-/// An HTTP status that says no. If the server says why in JSON-RPC, that is the answer.
+/// The server refused with an HTTP status. If the response contains a JSON-RPC error, the client
+/// gets that error. Credentials are an exception: their error quotes the server's.
 fn of_refusal(status: u16, said: Option<&ErrorObject>, safe: bool) -> ErrorObject {
     match (status, said) {
         (401 | 403, said) => unauthorized(status, said),
@@ -152,7 +159,7 @@ fn of_refusal(status: u16, said: Option<&ErrorObject>, safe: bool) -> ErrorObjec
     }
 }
 
-/// There is no session at the server, so nothing of a call was sent.
+/// The gateway has no upstream session, so it has sent no call.
 pub(crate) fn of_no_session(error: &Error) -> ErrorObject {
     match error {
         Error::Refused { status: status @ 500.., error: None, .. } => refused(*status),
@@ -160,9 +167,10 @@ pub(crate) fn of_no_session(error: &Error) -> ErrorObject {
     }
 }
 
-/// Why no session can be opened. Where the server sees the client's own credentials (`forwarded`), its word on them is for
-/// the client; where it sees ours, that is none of the client's business.
-pub(crate) fn of_opening(error: &Error, forwarded: bool) -> Unwelcome {
+/// Converts the error of opening an upstream session. If the gateway forwards the client's own
+/// credentials (`forwarded`), the client gets the server's denial of them. If the gateway uses its
+/// own credentials, the client gets no denial, because it cannot replace them.
+pub(crate) fn of_opening(error: &Error, forwarded: bool) -> InitializeError {
     let told = of_no_session(error);
     let denial = match error {
         Error::Refused { status, challenge, .. } if forwarded => {
@@ -170,18 +178,18 @@ pub(crate) fn of_opening(error: &Error, forwarded: bool) -> Unwelcome {
         }
         _ => None,
     };
-    denial.map_or(Unwelcome::Error(told), Unwelcome::Denied)
+    denial.map_or(InitializeError::Error(told), InitializeError::Denied)
 }
 
-/// The client has not answered what the server asked.
+/// The client has not answered a request of the server.
 pub(crate) fn of_ask(refusal: &Refusal) -> ErrorObject {
     let reason = match refusal {
-        Refusal::AskDeadline => "deadline",
-        Refusal::AskWithdrawn | Refusal::NoSession => "withdrawn",
-        Refusal::OverLimit(_) => "over_limit",
-        _ => "unavailable",
+        Refusal::ServerRequestDeadline => Reason::Deadline,
+        Refusal::ServerRequestWithdrawn | Refusal::NoSession => Reason::ServerRequestWithdrawn,
+        Refusal::OverLimit(_) => Reason::OverLimit,
+        _ => Reason::StoreUnavailable,
     };
-    ErrorObject::internal(reason, refusal.to_string(), false)
+    reason.error_retryable(false, refusal.to_string())
 }
 
 #[cfg(test)]
@@ -209,7 +217,7 @@ mod tests {
         for (status, reason, retryable, when_opening) in [
             (302, "upstream_refused", false, false),
             (400, "upstream_refused", false, false),
-            (401, "unauthorized", false, false),
+            (401, "credentials_refused", false, false),
             (429, "upstream_refused", true, true),
             (500, "outcome_unknown", false, false),
             (502, "outcome_unknown", false, true),
@@ -217,9 +225,9 @@ mod tests {
             (504, "outcome_unknown", false, true),
             (524, "outcome_unknown", false, false),
         ] {
-            let expect = format!(r#"{{"reason":"{reason}","status":{status},"retryable":{retryable}}}"#);
+            let expect = format!(r#"{{"reason":"{reason}","retryable":{retryable},"status":{status}}}"#);
             assert_eq!(data(refusal(status, None)), expect, "{status}");
-            let ends = format!(r#","status":{status},"retryable":{when_opening}}}"#);
+            let ends = format!(r#","retryable":{when_opening},"status":{status}}}"#);
             assert!(data(open(status)).ends_with(&ends), "{status}: {:?}", open(status));
         }
     }
@@ -238,7 +246,7 @@ mod tests {
             (Error::Untrusted("expired".into()), true, "upstream_untrusted", false),
             (Error::Broken("reset".into()), false, "outcome_unknown", false),
             (Error::OutcomeUnknown { why: "gone".into() }, true, "outcome_unknown", true),
-            (Error::BadAnswer("no JSON".into()), true, "bad_answer", false),
+            (Error::BadAnswer("no JSON".into()), true, "bad_response", false),
         ] {
             let data = of_client(&error, safe).data.unwrap();
             assert_eq!(data, format!(r#"{{"reason":"{reason}","retryable":{retryable}}}"#), "{error:?}");

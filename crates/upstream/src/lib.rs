@@ -1,39 +1,32 @@
-//! A [`Backend`](steadfast_engine::Backend) whose work is done by an MCP server somewhere else: over HTTP, or in a child
-//! process that is spoken to over its standard input and output. The server is not changed and need not know.
+//! A [`Backend`](steadfast_engine::Backend) that forwards the requests of clients to an MCP server.
+//! The server is reached over HTTP or started as a child process (stdio). The server needs no
+//! changes.
 //!
-//! [`Upstream`] is that backend, and [`Config`] is all it is told.
+//! [`Upstream`] is the backend, [`Config`] its configuration.
+//!
+//! - `session`: one client session at this node.
+//! - `placement`: which server instance and which upstream sessions serve a client session; leases
+//!   and failover.
+//! - `call`: one call at the server; concurrency limit, retries, annotations of tools.
+//! - `replicas`: the replicas of an HTTP server; name resolution, probes and health checks.
+//! - [`stateless`]: requests of revision 2026-07-28, which have no session.
+//! - [`stdio`]: child processes, presented as HTTP servers in memory.
 #![forbid(unsafe_code)]
 
-mod attend;
+mod backend;
 mod call;
 mod config;
-mod converge;
-mod entry;
 mod errors;
-mod farewell;
-mod gaps;
-mod healing;
-mod in_flight;
-mod lease;
-mod link;
-mod links;
-mod messages;
-mod names;
-mod owner;
-mod record;
+mod placement;
 mod replicas;
-mod seat;
-mod seats;
+mod session;
 pub mod stateless;
 pub mod stdio;
-mod tool_annotations;
-mod tool_list;
-mod turns;
 mod upstream;
-mod vigil;
 
-pub use config::{Calls, Config, Credential, Program, Server, Sharing, Stdio, Vigil};
-pub use names::Names;
-pub use replicas::ReplicaStatus;
+pub use call::parallel_calls::{SerialReason, Verdict};
+pub use config::{Calls, Concurrency, Config, Credential, HealthCheck, Program, Server, Sharing, Stdio};
+pub use replicas::dns::Resolver;
+pub use replicas::replica::ReplicaStatus;
 pub use steadfast_client::transport::{Identity, Tls, TlsError, TlsFiles};
 pub use upstream::{StartError, Upstream};

@@ -3,13 +3,13 @@
 
 mod support;
 
-#[path = "../../client/tests/rmcp_server/server.rs"]
+#[path = "../../client/tests/rmcp/server.rs"]
 mod server;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use steadfast::SessionEventKind::Healed;
+use steadfast::SessionEventKind::FailedOver;
 use support::{Backing, Host, Relay, Session, Value, json, within};
 use tokio::sync::mpsc;
 
@@ -53,16 +53,19 @@ async fn asks_are_shown_all_at_once() {
     let (host, _) = gateway().await;
     let session = Session::open(&host).await;
     let mut stream = session.tool(1, "fan", json!({"n": 5})).stream().await;
-    let mut asks = Vec::new();
+    let mut server_requests = Vec::new();
     for _ in 0..5 {
-        let ask = stream.message().await;
-        assert_eq!(ask["method"], "test/ask", "{ask}");
-        asks.push(ask);
+        let server_request = stream.message().await;
+        assert_eq!(server_request["method"], "test/ask", "{server_request}");
+        server_requests.push(server_request);
     }
-    let asked: BTreeSet<_> = asks.iter().map(|ask| ask["params"]["n"].as_u64().unwrap()).collect();
+    let asked: BTreeSet<_> = server_requests
+        .iter()
+        .map(|server_request| server_request["params"]["n"].as_u64().unwrap())
+        .collect();
     assert_eq!(asked, (0..5).collect());
-    for ask in &asks {
-        assert_eq!(session.answer(&ask["id"], json!({})).await.status, 202);
+    for server_request in &server_requests {
+        assert_eq!(session.answer(&server_request["id"], json!({})).await.status, 202);
     }
     assert_eq!(support::session::said(&stream.message().await), "5");
 }
@@ -78,7 +81,8 @@ async fn a_cancelled_call_is_cancelled_in_the_handler() {
     assert_eq!(stream.messages().await, Vec::<Value>::new());
 }
 
-/// The answer comes while nobody is connected, and rmcp keeps none: it gives an empty stream for it, however often it is asked.
+/// rmcp answers while the gateway is disconnected, and does not store the answer: each time the
+/// gateway resumes the stream, rmcp returns an empty one.
 #[tokio::test]
 async fn a_call_whose_answer_is_lost_ends() {
     let (url, mut news) = server::start().await;
@@ -124,17 +128,18 @@ async fn a_server_that_was_started_anew_is_initialized_again() {
     for (id, work) in work.into_iter().enumerate() {
         assert_eq!(work.await.unwrap(), id.to_string());
     }
-    host.heard.once(&session, Healed).await;
-    assert_eq!(host.upstream().healed(), 1);
+    host.heard.once(&session, FailedOver).await;
+    assert_eq!(host.upstream().failovers(), 1);
 }
 
-/// rmcp says nothing on a second stream while somebody has the first, and nothing on it afterwards: whoever has taken over from
-/// a gateway that was only stopped has to open it again.
+/// rmcp sends nothing on a second standalone stream while another gateway holds the first, and
+/// nothing on it afterwards either: a gateway that has taken over from a stopped one must open the
+/// stream again.
 #[tokio::test]
 async fn a_gateway_that_took_over_is_heard_after_the_other_lets_go() {
     let (url, _news) = server::start().await;
     let here = Host::before(Backing::Sqlite, [url], |builder| {
-        builder.upstream(|config| config.relisten = Duration::from_millis(300))
+        builder.upstream(|config| config.standalone_reopen_delay = Duration::from_millis(300))
     })
     .await;
     let signs = here.signs_of_life();

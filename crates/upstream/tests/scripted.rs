@@ -6,7 +6,7 @@ mod support;
 mod scripted {
     mod absent;
     mod annotations;
-    mod asks;
+    mod blob_server;
     mod counted;
     mod credentials;
     mod endings;
@@ -18,7 +18,7 @@ mod scripted {
     mod frozen;
     mod gaps;
     mod healing;
-    mod heirs;
+    mod heartbeats;
     mod hostile;
     mod identity;
     mod leases;
@@ -28,12 +28,17 @@ mod scripted {
     mod names;
     mod nodes;
     mod outcomes;
+    mod parallel_calls;
+    mod parallel_nodes;
     #[cfg(unix)]
     mod programs;
     mod replicas;
     mod restarts;
+    mod server_requests;
     mod standalone;
+    mod successors;
     mod together;
+    mod tokens;
     mod turns;
     mod unanswered;
 
@@ -46,7 +51,7 @@ mod scripted {
         Host::before(Backing::Memory, [server.url()], |builder| builder).await
     }
 
-    /// The same with a session.
+    /// A gateway in front of one server, and a session that a client has opened there.
     async fn opened(server: &Server) -> (Host, Session) {
         let host = gateway(server).await;
         let session = Session::open(&host).await;

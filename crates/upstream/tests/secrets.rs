@@ -1,5 +1,5 @@
-//! Credentials, session ids and pages of proxies are written nowhere: not to logs, whatever their level, and not by `Debug`. What the
-//! operator has to know is.
+//! Credentials, session ids and pages of proxies are written nowhere: not to logs, whatever their
+//! level, and not by `Debug`. What the operator has to know is.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod support;
@@ -56,7 +56,7 @@ async fn live(credential: Credential) -> String {
     let host = Host::before(Backing::Memory, [relay.url()], move |builder| {
         builder.upstream(|config| {
             config.credential = credential.clone();
-            config.patience = std::time::Duration::from_millis(100);
+            config.unavailable_timeout = std::time::Duration::from_millis(100);
             let Kind::Http { headers, .. } = &mut config.server else { panic!("it is HTTP") };
             headers.insert("x-key", HeaderValue::from_static("operator-secret"));
         })
@@ -118,7 +118,7 @@ async fn what_a_program_writes_on_the_side_is_logged_by_the_short_name_of_its_se
     };
     let both = async {
         while !is_logged("INFO", "words on the side")
-            || !is_logged("WARN", "last_words=\"words on the side\"")
+            || !is_logged("WARN", "last_stderr_line=\"words on the side\"")
         {
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
@@ -136,7 +136,7 @@ async fn nothing_secret_is_written() {
         said += &live(credential).await;
     }
     let logs = logged.text();
-    assert!(logs.contains("the server had lost a session"), "logs are heard: {logs}");
+    assert!(logs.contains("the server had lost an upstream session"), "logs are heard: {logs}");
     for secret in SECRETS {
         assert!(!logs.contains(secret), "{secret} in {logs}");
         assert!(!said.contains(secret), "{secret} in {said}");
@@ -201,7 +201,7 @@ async fn a_server_that_mixes_up_its_answers_is_named_in_the_log() {
     }
     // Where that is so already it is no remedy.
     let host = Host::before(Backing::Memory, [server.url()], |builder| {
-        builder.upstream(|config| config.calls.concurrency = std::num::NonZeroUsize::new(1))
+        builder.upstream(|config| config.calls.concurrency = std::num::NonZeroUsize::new(1).into())
     })
     .await;
     let session = Session::open(&host).await;

@@ -1,4 +1,5 @@
-//! Requests without sessions on their way through: a client, an endpoint of ours, and a server behind it, over real sockets.
+//! Requests without sessions on their way through: a client, an endpoint of ours, and a server
+//! behind it, over real sockets.
 #![allow(clippy::unwrap_used, reason = "in tests")]
 
 #[path = "../../client/tests/support/mod.rs"]

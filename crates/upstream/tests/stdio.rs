@@ -1,4 +1,4 @@
-//! Programs that behave, and programs that do not, each a real process.
+//! ProcessPool that behave, and programs that do not, each a real process.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "in tests")]
 

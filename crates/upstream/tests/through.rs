@@ -3,8 +3,6 @@
 
 mod support;
 
-#[path = "../../steadfast/tests/behaviour/asks/mod.rs"]
-mod asks;
 #[path = "../../steadfast/tests/behaviour/concurrent_calls.rs"]
 mod concurrent_calls;
 #[path = "../../steadfast/tests/behaviour/duplicate_ids.rs"]
@@ -21,5 +19,10 @@ mod lifecycle;
 mod restart;
 #[path = "../../steadfast/tests/behaviour/resume.rs"]
 mod resume;
+#[path = "../../steadfast/tests/behaviour/asks/mod.rs"]
+mod server_requests;
 #[path = "../../steadfast/tests/behaviour/standalone.rs"]
 mod standalone;
+
+#[path = "through/call_jobs.rs"]
+mod call_jobs;

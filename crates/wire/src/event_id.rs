@@ -1,19 +1,24 @@
-//! Event ids: which stream, which position, and whose session.
+//! SSE event ids: stream, sequence number, and a fingerprint of the session.
 
 use std::fmt;
 
-/// The id of one SSE event. Unique in its session, increasing along its stream, and marked with its session so
-/// that an id from elsewhere is recognised instead of naming some other event here.
+/// The id of one SSE event.
+///
+/// The id is unique within its session and increases along its stream. It contains a fingerprint of
+/// the session, so that an id of another session is recognised and cannot name an event of this
+/// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventId {
     pub stream: u64,
     pub seq: u64,
-    /// A fingerprint of the session id. It proves nothing; it catches mix-ups.
+    /// A fingerprint of the session id. It detects mix-ups, but it is no protection against
+    /// attackers.
     pub tag: u32,
 }
 
 impl EventId {
-    /// Reads what [`fmt::Display`] writes, and nothing else: one event has one spelling.
+    /// Parses an id that [`fmt::Display`] has written. Every other spelling is refused, so that an
+    /// event has one id.
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('-');
         let (stream, seq, tag) = (parts.next()?, parts.next()?, parts.next()?);
@@ -25,17 +30,18 @@ impl EventId {
             return None;
         }
         let tag = u32::from_str_radix(tag, 16).ok()?;
-        Some(Self { stream: canonical(stream)?, seq: canonical(seq)?, tag })
+        Some(Self { stream: parse_canonical(stream)?, seq: parse_canonical(seq)?, tag })
     }
 }
 
-fn canonical(text: &str) -> Option<u64> {
+/// Parses a decimal number without sign or leading zeros.
+pub(crate) fn parse_canonical(text: &str) -> Option<u64> {
     let plain = text.bytes().all(|b| b.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     if plain { text.parse().ok() } else { None }
 }
 
-/// The spelling of an [`EventId`], on the stack: one is written for every event, so it is worth a few lines to
-/// stay clear of the formatting machinery.
+/// The text of an [`EventId`], on the stack. One is written for every event, so it avoids the cost
+/// of `core::fmt`.
 #[derive(Clone, Copy)]
 pub struct EventIdText {
     bytes: [u8; Self::CAPACITY],
@@ -78,7 +84,7 @@ impl std::ops::Deref for EventIdText {
     type Target = str;
 
     fn deref(&self) -> &str {
-        // Only ASCII was written.
+        // The bytes are ASCII, so this cannot fail.
         std::str::from_utf8(&self.bytes[self.start..]).unwrap_or_default()
     }
 }
@@ -90,6 +96,7 @@ impl fmt::Debug for EventIdText {
 }
 
 impl EventId {
+    /// Returns the text of the id without an allocation.
     pub fn text(&self) -> EventIdText {
         EventIdText::new(self)
     }

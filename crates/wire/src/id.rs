@@ -1,21 +1,21 @@
-//! JSON-RPC ids with their JSON type kept: `1` is not `"1"`.
+//! JSON-RPC request ids. They keep their JSON type: `1` is not `"1"`.
 
 use std::fmt;
 
 use serde_json::value::RawValue;
 
-/// The longest id text that is accepted. An id is stored with its call and echoed in the answer, so its size
-/// is a cost that the client chooses and we bear.
+/// The longest accepted id. An id is stored with its call and repeated in the answer, so a client
+/// must not make it arbitrarily large.
 pub const MAX_ID_BYTES: usize = 256;
 
-/// The id of a request, and also a progress token: a string or an integer.
+/// The id of a request, or a progress token: a string or an integer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RequestId {
     Number(i64),
     Text(Box<str>),
 }
 
-/// Why an id was refused. The sender is to blame in every case.
+/// Why an id was refused. Every case is an error of the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdError {
     #[error("the id must not be null")]
@@ -29,7 +29,7 @@ pub enum IdError {
 }
 
 impl RequestId {
-    /// Reads an id from the JSON text of its value.
+    /// Parses the JSON text of an id.
     pub fn from_json(text: &str) -> Result<Self, IdError> {
         if text.len() > MAX_ID_BYTES + 2 {
             return Err(IdError::TooLong);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_id_is_refused() {
+    fn invalid_ids_are_refused() {
         check("null", Err(IdError::Null));
         check("true", Err(IdError::WrongType));
         check("{}", Err(IdError::WrongType));

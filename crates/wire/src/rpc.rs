@@ -34,12 +34,6 @@ impl ErrorObject {
         Self { code, message: message.into(), data: None }
     }
 
-    /// An internal error whose cause a program can read: `data.reason`, and whether trying again is safe.
-    pub fn internal(reason: &str, message: impl Into<String>, retryable: bool) -> Self {
-        let data = format!(r#"{{"reason":{},"retryable":{retryable}}}"#, json_string(reason));
-        Self { code: INTERNAL_ERROR, message: message.into(), data: Some(data) }
-    }
-
     /// Reads the JSON text of an error. `data` stays as it came.
     pub fn parse(text: &[u8]) -> Option<Self> {
         #[derive(Deserialize)]
@@ -70,7 +64,8 @@ impl ErrorObject {
         short
     }
 
-    /// The whole response message. Without an id the member is left out: `null` is not a legal MCP id.
+    /// The whole JSON-RPC message. Without an id the member is left out: `null` is not a legal MCP
+    /// id.
     pub fn to_message(&self, id: Option<&RequestId>) -> Vec<u8> {
         let id = id.map(|id| format!(r#""id":{id},"#)).unwrap_or_default();
         let data = self.data.as_deref().map(|data| format!(r#","data":{data}"#)).unwrap_or_default();
@@ -97,6 +92,7 @@ pub fn json_string(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reason::Reason;
 
     #[test]
     fn an_error_without_id_has_no_id_member() {
@@ -127,7 +123,7 @@ mod tests {
 
     #[test]
     fn an_error_echoes_the_id_with_its_type() {
-        let error = ErrorObject::internal("deadline", "too late", true);
+        let error = Reason::Deadline.error_retryable(true, "too late");
         assert_eq!(
             String::from_utf8(error.to_message(Some(&RequestId::text("7")))).unwrap(),
             r#"{"jsonrpc":"2.0","id":"7","error":{"code":-32603,"message":"too late","data":{"reason":"deadline","retryable":true}}}"#

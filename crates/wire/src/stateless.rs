@@ -1,19 +1,20 @@
-//! What a request of a stateless revision says of itself: the envelope in `params._meta`, and the member that
-//! `Mcp-Name` mirrors.
+//! The metadata of a request of a stateless revision (2026-07-28): the envelope in `params._meta`,
+//! and the member that `Mcp-Name` repeats.
 
 use std::borrow::Cow;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::mirrored;
+use crate::header_annotations;
 use crate::params::{META_CLIENT_CAPABILITIES, META_LOG_LEVEL, META_PROTOCOL_VERSION};
 
 const LOG_LEVELS: [&str; 8] =
     ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
-/// Methods that stateless revisions have given up. They are unknown there, whatever a server has under that name.
-const REMOVED: [&str; 7] = [
+/// Methods that stateless revisions have removed. They must be refused, even if a server still
+/// implements them.
+const REMOVED_METHODS: [&str; 7] = [
     "initialize",
     "ping",
     "logging/setLevel",
@@ -23,15 +24,15 @@ const REMOVED: [&str; 7] = [
     "tasks/list",
 ];
 
-/// The outside of a stateless request.
+/// The metadata of a stateless request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Envelope<'a> {
     pub version: Cow<'a, str>,
-    /// The value that `Mcp-Name` has to repeat, if the method has one.
+    /// The value that `Mcp-Name` must repeat, if the method has one.
     pub name: Option<Cow<'a, str>>,
 }
 
-/// What is wrong with an envelope. The client is to blame.
+/// Why an envelope is invalid. Every case is an error of the client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvelopeError {
     #[error("params._meta needs {0}")]
@@ -42,15 +43,18 @@ pub enum EnvelopeError {
     Params,
 }
 
-/// Whether a request is of a stateless revision: it names its protocol version itself.
-pub fn is_enveloped(params: &str) -> bool {
-    // Nearly every legacy request ends here, without a second parse. The slash of the key may be escaped.
+/// Returns true if the parameters belong to a request of a stateless revision: they name their
+/// protocol version.
+pub fn is_stateless_request(params: &str) -> bool {
+    // This search saves nearly every legacy request a second parse. The slash of the key may be
+    // escaped in JSON, but the search still finds it.
     params.contains("/protocolVersion")
-        && raw(params).is_ok_and(|params| params.meta().is_ok_and(|meta| meta.version.is_some()))
+        && parse(params).is_ok_and(|params| params.meta().is_ok_and(|meta| meta.version.is_some()))
 }
 
+/// Reads the envelope of a stateless request.
 pub fn read<'a>(method: &str, params: Option<&'a str>) -> Result<Envelope<'a>, EnvelopeError> {
-    let params = raw(params.unwrap_or("{}"))?;
+    let params = parse(params.unwrap_or("{}"))?;
     let meta = params.meta()?;
     let version = text(meta.version).ok_or(EnvelopeError::Missing(META_PROTOCOL_VERSION))?;
     if !meta.capabilities.is_some_and(|capabilities| capabilities.get().starts_with('{')) {
@@ -59,7 +63,7 @@ pub fn read<'a>(method: &str, params: Option<&'a str>) -> Result<Envelope<'a>, E
     if meta.log_level.is_some() && !text(meta.log_level).is_some_and(|level| LOG_LEVELS.contains(&&*level)) {
         return Err(EnvelopeError::Bad(META_LOG_LEVEL));
     }
-    let name = match mirrored::name_member(method) {
+    let name = match header_annotations::name_member(method) {
         Some("name") => text(params.name),
         Some("uri") => text(params.uri),
         Some("taskId") => text(params.task_id),
@@ -68,8 +72,9 @@ pub fn read<'a>(method: &str, params: Option<&'a str>) -> Result<Envelope<'a>, E
     Ok(Envelope { version, name })
 }
 
+/// Returns true if stateless revisions have removed a method of the legacy revisions.
 pub fn is_removed(method: &str) -> bool {
-    REMOVED.contains(&method)
+    REMOVED_METHODS.contains(&method)
 }
 
 #[derive(Deserialize)]
@@ -106,7 +111,7 @@ impl<'a> Params<'a> {
     }
 }
 
-fn raw(params: &str) -> Result<Params<'_>, EnvelopeError> {
+fn parse(params: &str) -> Result<Params<'_>, EnvelopeError> {
     if !params.starts_with('{') {
         return Err(EnvelopeError::Params);
     }
@@ -124,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_envelope_is_found_only_where_it_belongs() {
+    fn the_envelope_is_found_only_in_params_meta() {
         let key = META_PROTOCOL_VERSION;
         for (params, expect) in [
             (format!(r#"{{"_meta":{{"{key}":"2026-07-28"}}}}"#), true),
@@ -136,12 +141,12 @@ mod tests {
             (format!(r#"["{key}"]"#), false),
             ("{}".to_owned(), false),
         ] {
-            assert_eq!(is_enveloped(&params), expect, "{params}");
+            assert_eq!(is_stateless_request(&params), expect, "{params}");
         }
     }
 
     #[test]
-    fn an_envelope_says_what_it_must() {
+    fn an_envelope_has_its_required_members() {
         let version = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28""#;
         let capabilities = r#""io.modelcontextprotocol/clientCapabilities":{}"#;
         let level = r#""io.modelcontextprotocol/logLevel""#;

@@ -1,4 +1,5 @@
-// The script of interop/README.md with the Go SDK. Arguments: the endpoint's URL, the control URL.
+// Runs the script "demo" of interop/README.md with the Go SDK. Arguments: the URL of the endpoint,
+// the URL of the control endpoint.
 package main
 
 import (
@@ -25,26 +26,26 @@ const (
 
 type (
 	object = map[string]any
-	// What the control URL answers.
+	// A response of the control endpoint.
 	said struct {
 		Ok, Cancelled   bool
 		Detail, Session string
 		Deleted         int
 	}
-	// A notification of progress.
+	// A progress notification.
 	tick struct {
 		Done, Total float64
 		Message     string
 	}
 )
 
-// The client under test and what it has heard.
+// The client under test and the notifications that it has received.
 type script struct {
-	url, control string
-	session      *mcp.ClientSession
-	mu           sync.Mutex
-	ticks        map[string][]tick
-	logs         []any
+	url, controlURL string
+	session         *mcp.ClientSession
+	mu              sync.Mutex
+	ticks           map[string][]tick
+	logs            []any
 }
 
 func (s *script) initialize() string {
@@ -52,8 +53,8 @@ func (s *script) initialize() string {
 		ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 			return &mcp.ElicitResult{Action: "accept", Content: object{"name": "Ada", "number": 7}}, nil
 		},
-		CreateMessageHandler: func(_ context.Context, ask *mcp.CreateMessageRequest) (*mcp.CreateMessageResult, error) {
-			text := "I heard: " + ask.Params.Messages[0].Content.(*mcp.TextContent).Text
+		CreateMessageHandler: func(_ context.Context, request *mcp.CreateMessageRequest) (*mcp.CreateMessageResult, error) {
+			text := "I heard: " + request.Params.Messages[0].Content.(*mcp.TextContent).Text
 			return &mcp.CreateMessageResult{Role: "assistant", Model: "none", Content: &mcp.TextContent{Text: text}}, nil
 		},
 		LoggingMessageHandler: func(_ context.Context, log *mcp.LoggingMessageRequest) {
@@ -69,7 +70,7 @@ func (s *script) initialize() string {
 			s.ticks[token] = append(s.ticks[token], tick{p.Progress, p.Total, p.Message})
 		},
 	})
-	// By itself this SDK would do without a session.
+	// Without this setting the SDK uses no session.
 	options := &mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"}
 	session, err := client.Connect(context.Background(), &mcp.StreamableClientTransport{Endpoint: s.url}, options)
 	check(err)
@@ -138,7 +139,7 @@ func (s *script) parallel() string {
 }
 
 func (s *script) fortune() string {
-	expect(s.text("fortune", object{}), "Ada, someone with your very id will come, and be turned away.")
+	expect(s.text("fortune", object{}), "Ada, a person with your very id will come, and be turned away.")
 	return "a form was filled in"
 }
 
@@ -161,11 +162,11 @@ func (s *script) refused() string {
 	return "an unknown tool is -32602"
 }
 
-// A countdown; the proxy cuts its connection after the given numbers of events.
+// Calls the countdown while the proxy cuts its connection after these numbers of events.
 func (s *script) dropped(cuts string, from int) string {
-	s.ask("POST", "/cut?after="+cuts)
+	s.control("POST", "/cut?after="+cuts)
 	s.countdown("dropped "+cuts, from, 100)
-	verdict := s.ask("GET", "/cut")
+	verdict := s.control("GET", "/cut")
 	if !verdict.Ok {
 		panic(errors.New(verdict.Detail))
 	}
@@ -188,17 +189,17 @@ func (s *script) cancelled() string {
 	if !errors.Is(err, context.Canceled) {
 		panic(fmt.Errorf("the call went on: %v", err))
 	}
-	until("the cancellation", func() bool { return s.ask("GET", "/call").Cancelled })
+	until("the cancellation", func() bool { return s.control("GET", "/call").Cancelled })
 	expect(s.text("countdown", object{"from": 1, "step_ms": 1}), fmt.Sprintf(liftOff, 1))
 	return "by the context of the call; the next call is served"
 }
 
 func (s *script) restarted() string {
 	before, session := s.notes(), s.session.ID()
-	expect(s.ask("POST", "/restart").Ok, true)
+	expect(s.control("POST", "/restart").Ok, true)
 	expect(s.notes(), before)
 	expect(s.session.ID(), session)
-	expect(s.ask("GET", "/call").Session, session)
+	expect(s.control("GET", "/call").Session, session)
 	s.countdown("restarted", 2, 10)
 	return fmt.Sprintf("the session and its %d notes are still there", len(strings.Split(before, "\n")))
 }
@@ -206,7 +207,7 @@ func (s *script) restarted() string {
 func (s *script) terminated() string {
 	session := s.session.ID()
 	check(s.session.Close())
-	expect(s.ask("GET", "/call").Deleted, 204)
+	expect(s.control("GET", "/call").Deleted, 204)
 	if _, err := s.session.ListTools(context.Background(), nil); !errors.Is(err, mcp.ErrConnectionClosed) {
 		panic(fmt.Errorf("a closed client was served: %v", err))
 	}
@@ -222,7 +223,7 @@ func (s *script) terminated() string {
 	return "DELETE is 204 when the client closes; then 404"
 }
 
-// A session that every request of an HTTP client belongs to.
+// Adds a session id to every request of an HTTP client.
 type in string
 
 func (session in) RoundTrip(request *http.Request) (*http.Response, error) {
@@ -230,12 +231,12 @@ func (session in) RoundTrip(request *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(request)
 }
 
-// Counts down, and expects all the progress in order.
+// Calls the countdown and expects all progress notifications in order.
 func (s *script) countdown(token string, from, ms int) {
 	text, err := s.call(context.Background(), "countdown", object{"from": from, "step_ms": ms}, token)
 	check(err)
 	expect(text, fmt.Sprintf(liftOff, from))
-	// This SDK handles answers and notifications each in a queue of their own.
+	// This SDK handles responses and notifications in separate queues.
 	until("the last progress", func() bool { return len(s.heard(token)) >= from })
 	var expected []tick
 	for done := range from {
@@ -274,8 +275,8 @@ func (s *script) call(ctx context.Context, name string, arguments object, token 
 	return result.Content[0].(*mcp.TextContent).Text, nil
 }
 
-func (s *script) ask(verb, path string) (answer said) {
-	request, err := http.NewRequest(verb, s.control+path, nil)
+func (s *script) control(verb, path string) (answer said) {
+	request, err := http.NewRequest(verb, s.controlURL+path, nil)
 	check(err)
 	response, err := http.DefaultClient.Do(request)
 	check(err)
@@ -307,7 +308,11 @@ func until(what string, condition func() bool) {
 }
 
 func main() {
-	s := &script{url: os.Args[1], control: os.Args[2], ticks: map[string][]tick{}}
+	if os.Args[1] == "calls" {
+		calls(os.Args[2], os.Args[3])
+		return
+	}
+	s := &script{url: os.Args[1], controlURL: os.Args[2], ticks: map[string][]tick{}}
 	failed := false
 	for _, step := range []struct {
 		name string
@@ -339,7 +344,7 @@ func main() {
 	}
 }
 
-// What a step says, or why it failed.
+// Evidence of a step, or why it failed.
 func outcome(play func() string) (detail string, ok bool) {
 	defer func() {
 		if failure := recover(); failure != nil {

@@ -33,7 +33,10 @@ import java.util.stream.Stream;
 import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
 
-/** The script of interop/README.md with the Java SDK. Arguments: the endpoint's URL, the control URL. */
+/**
+ * Runs the script "demo" of interop/README.md with the Java SDK. Arguments: the URL of the
+ * endpoint, the URL of the control endpoint.
+ */
 public final class Client {
 
     private static final Duration LIMIT = Duration.ofSeconds(20);
@@ -51,7 +54,7 @@ public final class Client {
         String play() throws Exception;
     }
 
-    /** What a step shows that is beyond the SDK. */
+    /** Evidence of a step that the SDK cannot do. */
     private static final class Cannot extends Exception {
         Cannot(String detail) {
             super(detail);
@@ -67,8 +70,8 @@ public final class Client {
             .requestTimeout(LIMIT)
             .elicitation(form -> Mono.just(
                 ElicitResult.builder(ElicitResult.Action.ACCEPT).content(Map.of("name", "Ada", "number", 7)).build()))
-            .sampling(ask -> Mono.just(
-                CreateMessageResult.builder(Role.ASSISTANT, "I heard: " + prompt(ask), "none").build()))
+            .sampling(request -> Mono.just(
+                CreateMessageResult.builder(Role.ASSISTANT, "I heard: " + prompt(request), "none").build()))
             .progressConsumer(done -> Mono.fromRunnable(() -> progress.add(done)))
             .loggingConsumer(log -> Mono.fromRunnable(() -> logs.add(log.data())))
             .build();
@@ -115,7 +118,7 @@ public final class Client {
     }
 
     private String fortune() {
-        expect(call("fortune", Map.of()).block(), "Ada, someone with your very id will come, and be turned away.");
+        expect(call("fortune", Map.of()).block(), "Ada, a person with your very id will come, and be turned away.");
         return "a form was filled in";
     }
 
@@ -137,28 +140,29 @@ public final class Client {
     }
 
     /**
-     * A countdown; the proxy cuts its connection after the given numbers of events. This SDK does not notice: it never comes back, and its
-     * caller waits in vain. What can be shown is that the session is none the worse for it.
+     * Calls the countdown while the proxy cuts its connection after these numbers of events. This
+     * SDK does not resume, and its caller gets no response. The step shows that the session still
+     * works.
      */
     private String dropped(String cuts, int from) throws Exception {
         control("POST", "/cut?after=" + cuts);
-        var patience = Duration.ofMillis(from * 100 + 1500);
-        var call = call("countdown", Map.of("from", from, "step_ms", 100)).timeout(patience);
+        var limit = Duration.ofMillis(from * 100 + 1500);
+        var call = call("countdown", Map.of("from", from, "step_ms", 100)).timeout(limit);
         var answer = call.onErrorResume(TimeoutException.class, late -> Mono.just("")).block();
         var verdict = (String) control("GET", "/cut").get("detail");
         if (!answer.isEmpty()) {
             return "answered: " + verdict;
         }
-        expect(verdict.startsWith("nobody resumed") || verdict.equals("1 cut(s) were not reached"), true);
+        expect(verdict.startsWith("the client did not resume") || verdict.equals("1 cut(s) were not reached"), true);
         countdown(1, 1);
-        throw new Cannot("nobody resumed, and the call hangs; the next call is served");
+        throw new Cannot("the client did not resume, and the call hangs; the next call succeeds");
     }
 
     private String cancelled() throws Exception {
         progress.clear();
         var call = call("countdown", Map.of("from", 100, "step_ms", 100)).subscribe();
         until("the progress", () -> progress.size() > 2);
-        // This SDK tells the server nothing by itself, and its caller not the id to tell.
+        // This SDK does not cancel a request, and does not expose its id.
         call.dispose();
         var params = Map.of("requestId", control("GET", "/call").get("id"), "reason", "enough");
         transport.sendMessage(new JSONRPCNotification("notifications/cancelled", params)).block();
@@ -185,14 +189,14 @@ public final class Client {
         var faults = new CopyOnWriteArrayList<Throwable>();
         late.setExceptionHandler(faults::add);
         late.connect(message -> message).block();
-        // Whether this fails as well is a matter of luck.
+        // This may fail or not, depending on timing.
         late.sendMessage(new JSONRPCRequest("tools/list", "late", Map.of())).onErrorComplete().block();
         until("the refusal", () -> !faults.isEmpty());
         expect(faults.get(0).getClass(), McpTransportSessionNotFoundException.class);
         return "DELETE is 204 when the client closes; then 404";
     }
 
-    /** Counts down, and expects all the progress in order. */
+    /** Calls the countdown and expects all progress notifications in order. */
     private void countdown(int from, int ms) throws Exception {
         progress.clear();
         expect(call("countdown", Map.of("from", from, "step_ms", ms)).block(), liftOff(from));
@@ -215,8 +219,8 @@ public final class Client {
         return JSON.readValue(control.send(request.build(), BodyHandlers.ofString()).body(), Map.class);
     }
 
-    private static String prompt(CreateMessageRequest ask) {
-        return ((TextContent) ask.messages().get(0).content()).text();
+    private static String prompt(CreateMessageRequest request) {
+        return ((TextContent) request.messages().get(0).content()).text();
     }
 
     private static String liftOff(int from) {

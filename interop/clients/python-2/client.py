@@ -1,4 +1,6 @@
-"""The script "eras" of interop/README.md with version 2 of the Python SDK. Arguments: the endpoint's URL, the control URL."""
+"""Runs the script "eras" of interop/README.md with version 2 of the Python SDK.
+
+Arguments: the URL of the endpoint, the URL of the control endpoint."""
 
 import json
 import logging
@@ -17,18 +19,18 @@ from mcp.shared.exceptions import MCPError
 URL, CONTROL = sys.argv[1:]
 WATCHED = "test://watched-resource"
 LOG_LEVEL = "io.modelcontextprotocol/logLevel"
-ASKS = 5
+SAMPLES = 5
 
 
 class Player:
-    """One client of one era, and what it has heard and been asked."""
+    """A client of one era, and the notifications and server requests that it has received."""
 
     def __init__(self, era: str, mode: str) -> None:
         self.era = era
         self.logs: list[object] = []
         self.news: set[str] = set()
         self.forms: list[str] = []
-        self.asked, self.peak = 0, 0
+        self.running, self.peak = 0, 0
         self.action = "accept"
         self.client = Client(
             URL,
@@ -50,11 +52,11 @@ class Player:
 
     async def write(self, _context: object, params: types.CreateMessageRequestParams) -> types.CreateMessageResult:
         text = params.messages[0].content.text
-        self.asked += 1
-        self.peak = max(self.peak, self.asked)
+        self.running += 1
+        self.peak = max(self.peak, self.running)
         if text.startswith("Question"):
             await anyio.sleep(0.5)
-        self.asked -= 1
+        self.running -= 1
         content = types.TextContent(text=f"answer to {text}")
         return types.CreateMessageResult(role="assistant", model="none", content=content)
 
@@ -76,7 +78,7 @@ class Player:
 
 
 class Script:
-    """Whatever is tried is tried in both eras at once."""
+    """Both clients run each step at the same time."""
 
     def __init__(self) -> None:
         self.legacy, self.modern = Player("legacy", "legacy"), Player("modern", "auto")
@@ -148,15 +150,15 @@ class Script:
         await self.both(play)
         return "two questions, one after the other"
 
-    async def parallel_asks(self) -> str:
+    async def parallel_requests(self) -> str:
         async def play(player: Player) -> str:
             player.peak = 0
             begun = anyio.current_time()
-            said = await player.say("parallel_asks", {"n": ASKS})
+            said = await player.say("parallel_samples", {"n": SAMPLES})
             took = anyio.current_time() - begun
-            expect(said, "".join(f"answer to Question {number}\n" for number in range(ASKS)))
-            expect(player.peak, ASKS)
-            return f"{player.era}: {player.peak} of {ASKS} at once, {took:.2f} s"
+            expect(said, "".join(f"answer to Question {number}\n" for number in range(SAMPLES)))
+            expect(player.peak, SAMPLES)
+            return f"{player.era}: {player.peak} of {SAMPLES} at once, {took:.2f} s"
 
         return "; ".join(await self.both(play))
 
@@ -251,7 +253,7 @@ class Script:
         return "an unknown tool is -32602"
 
     async def closed(self) -> str:
-        # The stage knows what became of the session of the last call.
+        # The control endpoint reports on the session of the last call.
         for player in (self.modern, self.legacy):
             expect(await player.say("test_simple_text"), "This is a simple text response for testing.")
         await self.open.aclose()
@@ -277,7 +279,7 @@ async def until(what: str, condition: Callable[[], bool]) -> None:
 
 
 def told(error: BaseException) -> str:
-    """Task groups wrap what went wrong in them."""
+    """Returns the first error inside an exception of a task group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return f"{type(error).__name__}: {error}"
@@ -285,7 +287,7 @@ def told(error: BaseException) -> str:
 
 async def main() -> int:
     logging.basicConfig(level=logging.INFO)
-    # What the newest revision deprecates is tried on purpose.
+    # Deprecated features are used on purpose.
     warnings.simplefilter("ignore")
     failed = 0
     script = Script()
@@ -296,7 +298,7 @@ async def main() -> int:
         "sampling": script.sampling,
         "roots": script.roots,
         "rounds": script.rounds,
-        "parallel-asks": script.parallel_asks,
+        "parallel-requests": script.parallel_requests,
         "together": script.together,
         "progress": script.progress,
         "logs": script.logs,
@@ -309,7 +311,7 @@ async def main() -> int:
     for step, play in steps.items():
         try:
             line = {"step": step, "ok": True, "detail": await play()}
-        except Exception as error:  # whatever it is, it is this step's result
+        except Exception as error:  # any error is the result of this step
             line = {"step": step, "ok": False, "detail": told(error)}
             failed += 1
         print(json.dumps(line), flush=True)

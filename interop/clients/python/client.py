@@ -1,4 +1,6 @@
-"""The script of interop/README.md with the Python SDK. Arguments: the endpoint's URL, the control URL."""
+"""Runs the script "demo" of interop/README.md with the Python SDK.
+
+Arguments: the URL of the endpoint, the URL of the control endpoint."""
 
 import json
 import logging
@@ -18,7 +20,7 @@ LIFT_OFF = "Counted down from {}: lift-off!"
 
 
 class Script:
-    """The client under test and what it has heard."""
+    """The client under test and the notifications that it has received."""
 
     def __init__(self, control: httpx.AsyncClient) -> None:
         self.control_client = control
@@ -103,7 +105,7 @@ class Script:
 
     async def fortune(self) -> str:
         told = await self.call("fortune", {})
-        expect(told, "Ada, someone with your very id will come, and be turned away.")
+        expect(told, "Ada, a person with your very id will come, and be turned away.")
         return "a form was filled in"
 
     async def council(self) -> str:
@@ -117,7 +119,7 @@ class Script:
         return "an unknown tool is -32602"
 
     async def dropped(self, cuts: str, count: int) -> str:
-        """A countdown; the proxy cuts its connection after the given numbers of events."""
+        """Calls the countdown while the proxy cuts its connection after these numbers of events."""
         await self.control("POST", f"/cut?after={cuts}")
         seen = []
 
@@ -126,7 +128,8 @@ class Script:
 
         expect(await self.call("countdown", {"from": count, "step_ms": 100}, progress), LIFT_OFF.format(count))
         if "," in cuts:
-            # Cut again, this SDK resumes where it was cut first: what came in between comes once more.
+            # After a second cut this SDK resumes from the first cut, so events in between arrive
+            # twice.
             expect(sorted(set(seen)), list(range(count)))
         else:
             expect(seen, list(range(count)))
@@ -139,7 +142,7 @@ class Script:
 
             async def progress(done: float, total: float | None, message: str | None) -> None:
                 if done == 2:
-                    # This SDK tells the server nothing by itself, and its caller not the id to tell.
+                    # This SDK does not cancel a request, and does not expose its id.
                     number = (await self.control("GET", "/call"))["id"]
                     params = types.CancelledNotificationParams(requestId=number, reason="enough")
                     notification = types.ClientNotification(types.CancelledNotification(params=params))
@@ -176,7 +179,7 @@ class Script:
             streamable_http_client(URL, http_client=http) as (read, write, _),
             ClientSession(read, write, LIMIT) as late,
         ):
-            # What this SDK makes of a 404.
+            # The error of this SDK for a 404.
             expect(await code_of(late.list_tools()), 32600)
         return "DELETE is 204 when the transport closes; then 404"
 
@@ -225,7 +228,7 @@ async def main() -> int:
         for step, play in steps.items():
             try:
                 line = {"step": step, "ok": True, "detail": await play()}
-            except Exception as error:  # whatever it is, it is this step's result
+            except Exception as error:  # any error is the result of this step
                 line = {"step": step, "ok": False, "detail": f"{type(error).__name__}: {error}"}
                 failed += 1
             print(json.dumps(line), flush=True)

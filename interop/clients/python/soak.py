@@ -1,8 +1,8 @@
-"""Mixed calls for a while, through whatever comes. Arguments: the endpoint's URL, the seconds.
+"""Makes mixed calls while gateways are killed. Arguments: the URL of the endpoint, the seconds.
 
-Ends with 0 if every call had its own answer or, if it may not be made twice, an explicit error, and there were as many answers
-as there should be. Calls that were cut before the first word, and what this SDK loses with them, are counted for whoever knows
-how often a gateway was restarted (chaos/src/soak.rs)."""
+Exits with 0 if every call got its own result or, if it is not idempotent, an explicit error, and if there
+were enough results. Calls that were cut before the first byte of the response, and sessions that this SDK
+ends because of that, are counted; chaos/src/soak.rs knows how many restarts explain them."""
 
 import json
 import logging
@@ -19,9 +19,9 @@ URL, SECONDS = sys.argv[1], float(sys.argv[2])
 SESSIONS, WORKERS = 2, 4
 TOOLS = [("echo", 0), ("slow", 300), ("look", 300), ("progress", 500), ("ask", 200), ("counter", 0)]
 SAFE = {"look"}
-# Less is no work. A client makes some 40 calls in a second where nothing is slow.
+# The minimum. A client makes about 40 calls per second without faults.
 ANSWERS_PER_SECOND = 4
-# What this SDK says of calls whose session it has ended.
+# The error of this SDK for calls whose session it has ended.
 CLOSED = -32000
 
 seen: Counter[str] = Counter({"calls": 0, "answers": 0})
@@ -60,19 +60,20 @@ async def work(client: ClientSession, name: str, end: float) -> None:
                 seen["explicit errors"] += 1
             else:
                 wrong.append(f"{tool} {call}: {error.error.code} {error.error.message} {error.error.data}")
-        except Exception as error:  # whatever it is, it is not an explicit error
+        except Exception as error:  # any other error is not an explicit error
             wrong.append(f"{tool} {call}: {type(error).__name__}: {error}")
 
 
 async def live(name: str, end: float) -> None:
-    """One session after the other: this SDK ends its session with the first 5xx, which a balancer answers where a gateway dies
-    before its first word. It does not send such a request again, and rightly so."""
+    """Opens one session after the other. This SDK ends its session at the first 5xx. The balancer responds
+    with 502 if a gateway dies before the first byte of its response. The balancer must not send such a
+    request again, because it may have been executed."""
     number = 0
     while anyio.current_time() < end:
         try:
             await session(f"{name}.{number}", end)
             if anyio.current_time() < end:
-                # Cut, too: it was an answer to an ask that got the 502, of which this SDK writes in its log alone.
+                # The response to a server request got the 502. This SDK only logs that.
                 seen["ended without a word"] += 1
         except* httpx.HTTPStatusError as errors:
             for error in leaves(errors):
@@ -80,7 +81,7 @@ async def live(name: str, end: float) -> None:
                     seen["cut before the first word"] += 1
                 else:
                     wrong.append(f"session {name}: {error}")
-            # Whoever is refused at once does not come back at once.
+            # A pause, so that a client that is refused does not retry at once.
             await anyio.sleep(0.2)
         number += 1
 

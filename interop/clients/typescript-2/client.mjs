@@ -1,10 +1,11 @@
-// The script "eras" of interop/README.md with version 2 of the TypeScript SDK. Arguments: the endpoint's URL, the control URL.
+// Runs the script "eras" of interop/README.md with version 2 of the TypeScript SDK. Arguments: the
+// URL of the endpoint, the URL of the control endpoint.
 import assert from 'node:assert/strict';
 import { Client, LOG_LEVEL_META_KEY, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
 
 const [url, controlUrl] = process.argv.slice(2);
 const WATCHED = 'test://watched-resource';
-const ASKS = 5;
+const SAMPLES = 5;
 const sleep = time => new Promise(resolve => setTimeout(resolve, time));
 const countingTo = count => [...Array(count).keys()];
 const control = async path => (await fetch(controlUrl + path)).json();
@@ -15,13 +16,13 @@ const until = async (what, condition) => {
   }
 };
 
-// One client of one era, and what it has heard and been asked.
+// A client of one era, and the notifications and server requests that it has received.
 class Player {
   constructor(era, versionNegotiation) {
     this.era = era;
     this.heard = { logs: [], tools: 0, resources: [] };
     this.forms = [];
-    this.asked = { now: 0, peak: 0 };
+    this.running = { now: 0, peak: 0 };
     this.action = 'accept';
     const capabilities = { elicitation: { form: {} }, sampling: {}, roots: {} };
     this.client = new Client({ name: 'steadfast-interop', version: '1' }, { capabilities, versionNegotiation });
@@ -42,9 +43,9 @@ class Player {
 
   async write({ messages }) {
     const { text } = messages[0].content;
-    this.asked.peak = Math.max(this.asked.peak, ++this.asked.now);
+    this.running.peak = Math.max(this.running.peak, ++this.running.now);
     if (text.startsWith('Question')) await sleep(500);
-    this.asked.now--;
+    this.running.now--;
     return { role: 'assistant', model: 'none', content: { type: 'text', text: `answer to ${text}` } };
   }
 
@@ -66,7 +67,7 @@ class Player {
 
 const legacy = new Player('legacy', { mode: 'legacy' });
 const modern = new Player('modern', { mode: { pin: '2026-07-28' } });
-// Whatever is tried is tried in both eras at once.
+// Both clients run each step at the same time.
 const both = play => Promise.all([legacy, modern].map(play));
 
 const steps = {
@@ -115,15 +116,15 @@ const steps = {
     });
     return 'two questions, one after the other';
   },
-  'parallel-asks': async () => {
+  'parallel-requests': async () => {
     const told = await both(async player => {
-      player.asked.peak = 0;
+      player.running.peak = 0;
       const begun = Date.now();
-      const said = await player.say('parallel_asks', { n: ASKS });
+      const said = await player.say('parallel_samples', { n: SAMPLES });
       const took = ((Date.now() - begun) / 1000).toFixed(2);
-      assert.equal(said, countingTo(ASKS).map(number => `answer to Question ${number}\n`).join(''));
-      assert.equal(player.asked.peak, ASKS);
-      return `${player.era}: ${player.asked.peak} of ${ASKS} at once, ${took} s`;
+      assert.equal(said, countingTo(SAMPLES).map(number => `answer to Question ${number}\n`).join(''));
+      assert.equal(player.running.peak, SAMPLES);
+      return `${player.era}: ${player.running.peak} of ${SAMPLES} at once, ${took} s`;
     });
     return told.join('; ');
   },
@@ -186,7 +187,7 @@ const steps = {
     return 'an unknown tool is -32602';
   },
   closed: async () => {
-    // The stage knows what became of the session of the last call.
+    // The control endpoint reports on the session of the last call.
     await legacy.say('test_simple_text');
     await legacy.transport.terminateSession();
     assert.equal((await control('/call')).deleted, 204);

@@ -1,5 +1,5 @@
-// The script "demo-eras" of interop/README.md with version 2 of the TypeScript SDK. Arguments: the endpoint's URL, the control URL
-// (not used).
+// Runs the script "demo-eras" of interop/README.md with version 2 of the TypeScript SDK. Arguments:
+// the URL of the endpoint, the URL of the control endpoint (not used).
 import assert from 'node:assert/strict';
 import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
 
@@ -18,7 +18,7 @@ const connect = async mode => {
 };
 
 let clients;
-// Whatever is tried is tried in both eras at once.
+// Both clients run each step at the same time.
 const both = async (name, args, expected) => {
   const said = await Promise.all(clients.map(async client => (await client.callTool({ name, arguments: args })).content[0].text));
   assert.deepEqual(said, [expected, expected]);
@@ -37,7 +37,7 @@ const steps = {
     return 'to the end';
   },
   fortune: async () => {
-    await both('fortune', {}, 'Ada, someone with your very id will come, and be turned away.');
+    await both('fortune', {}, 'Ada, a person with your very id will come, and be turned away.');
     return 'a form was filled in';
   },
   council: async () => {

@@ -1,4 +1,5 @@
-// The script of interop/README.md with the TypeScript SDK. Arguments: the endpoint's URL, the control URL.
+// Runs the script "demo" of interop/README.md with the TypeScript SDK. Arguments: the URL of the
+// endpoint, the URL of the control endpoint.
 import assert from 'node:assert/strict';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
@@ -29,7 +30,7 @@ const until = async (what, condition) => {
   }
 };
 
-// A countdown with its progress; the proxy cuts its connection after the given numbers of events.
+// Calls the countdown while the proxy cuts its connection after these numbers of events.
 const dropped = async (cuts, from) => {
   await control('POST', `/cut?after=${cuts}`);
   const progress = [];
@@ -85,7 +86,7 @@ const steps = {
   },
   fortune: async () => {
     const told = text(await call('fortune', {}));
-    assert.equal(told, 'Ada, someone with your very id will come, and be turned away.');
+    assert.equal(told, 'Ada, a person with your very id will come, and be turned away.');
     return 'a form was filled in';
   },
   council: async () => {
@@ -104,7 +105,7 @@ const steps = {
   cancelled: async () => {
     const abort = new AbortController();
     const onprogress = ({ progress }) => progress === 2 && abort.abort('enough');
-    // Longer than a step may take, unless it is cancelled.
+    // Longer than a step may take, unless the call is cancelled.
     await assert.rejects(call('countdown', { from: 1000, step_ms: 100 }, { onprogress, signal: abort.signal }));
     await until('the cancellation', async () => (await control('GET', '/call')).cancelled);
     assert.equal(text(await call('countdown', { from: 1, step_ms: 1 })), 'Counted down from 1: lift-off!');

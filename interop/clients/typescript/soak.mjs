@@ -1,7 +1,7 @@
-// Mixed calls for a while, through whatever comes. Arguments: the endpoint's URL, the seconds.
-// Ends with 0 if every call had its own answer or, if it may not be made twice, an explicit error, and there were as many answers as
-// there should be. Calls that were cut before the first word are counted for whoever knows how often a gateway was restarted
-// (chaos/src/soak.rs).
+// Makes mixed calls while gateways are killed. Arguments: the URL of the endpoint, the seconds.
+// Exits with 0 if every call got its own result or, if it is not idempotent, an explicit error, and
+// if there were enough results. Calls that were cut before the first byte of the response are
+// counted; chaos/src/soak.rs knows how many restarts explain them.
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import { ElicitRequestSchema } from '@modelcontextprotocol/sdk/types.js';
@@ -10,10 +10,11 @@ const [url, seconds] = process.argv.slice(2);
 const SESSIONS = 2, WORKERS = 4;
 const TOOLS = [['echo', 0], ['slow', 300], ['look', 300], ['progress', 500], ['ask', 200], ['counter', 0]];
 const SAFE = new Set(['look']);
-// Less is no work. A client makes some 40 calls in a second where nothing is slow.
+// The minimum. A client makes about 40 calls per second without faults.
 const ANSWERS_PER_SECOND = 4;
 const end = Date.now() + Number(seconds) * 1000;
-// A balancer says 502 where a gateway dies before its first word. It does not send such a request again, and rightly so.
+// The balancer responds with 502 if a gateway dies before the first byte of its response. The
+// balancer must not send such a request again, because it may have been executed.
 const seen = { calls: 0, answers: 0, 'explicit errors': 0, 'cut before the first word': 0 };
 const wrong = [];
 
@@ -40,7 +41,7 @@ const live = async name => {
   const transport = new StreamableHTTPClientTransport(new URL(url), { reconnectionOptions });
   const client = new Client({ name: 'steadfast-soak', version: '1' }, { capabilities: { elicitation: {} } });
   client.setRequestHandler(ElicitRequestSchema, () => ({ action: 'accept', content: { answer: 'yes' } }));
-  // What it says of connections that it opens anew is no error of a call.
+  // Errors of connections that the SDK opens again are not errors of a call.
   client.onerror = () => {};
   await client.connect(transport);
   await Promise.all([...Array(WORKERS).keys()].map(worker => work(client, `ts${name}.${worker}`)));

@@ -1,85 +1,67 @@
-//! Plays steps against an MCP server, directly or through the gateway, and prints a line of JSON for each.
+//! Runs clients and servers of other SDKs and the official conformance suite against steadfast.
 //!
-//! It speaks HTTP and JSON-RPC itself: it needs a say in ids, connections and cuts that SDKs do not give.
+//! `cargo xtask interop` and `cargo xtask conformance` start this program. It fetches and builds
+//! what the chosen runs need, runs them, prints a line for each step and then the tables.
 #![forbid(unsafe_code)]
 
-mod exchange;
-mod messages;
-mod outcome;
-mod process;
-mod session;
-mod steps;
-mod stream;
-mod target;
+mod child_server;
+mod clients;
+mod conformance;
+mod folders;
+mod pin;
+mod program;
+mod proxy;
+mod scripts;
+mod servers;
 
-use std::io::Write;
-use std::path::PathBuf;
+use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use clap::Parser;
-use serde_json::json;
-use tokio::time::{Instant, timeout};
+use folders::Checkout;
+use steadfast_test_setup::Failure;
 
-use outcome::{Fault, Word};
-use steps::{STEPS, Step};
-use target::Target;
+const USAGE: &str = "usage: steadfast-interop-driver ROOT TARGET (interop | conformance) [ARGUMENT]...";
 
-/// Longer than any step takes that goes well.
-const STEP_LIMIT: Duration = Duration::from_secs(60);
-
-#[derive(Debug, Parser)]
-struct Cli {
-    /// For logs and stores; must exist.
-    #[arg(long)]
-    folder: PathBuf,
-    /// The `steadfast` program; without it the server is used directly.
-    #[arg(long)]
-    gateway: Option<PathBuf>,
-    /// The gateway talks to the server on pipes and starts it itself.
-    #[arg(long, requires = "gateway")]
-    stdio: bool,
-    /// Only this one, which may be given several times.
-    #[arg(long = "step")]
-    steps: Vec<String>,
-    /// The server. It listens on `PORT`.
-    #[arg(last = true, required = true)]
-    command: Vec<String>,
-}
-
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let played = play(&cli).await;
-    if let Err(error) = &played {
-        // Nowhere else to say it.
-        let _ = writeln!(std::io::stderr(), "{error}");
-    }
-    if played.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-async fn play(cli: &Cli) -> Result<(), String> {
-    let mut target = Target::new(&cli.command, cli.gateway.as_deref(), cli.stdio, &cli.folder)?;
-    for step in STEPS.iter().filter(|step| cli.steps.is_empty() || cli.steps.iter().any(|s| s == step.name)) {
-        let started = Instant::now();
-        let result = play_step(step, &mut target).await;
-        let took = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let (verdict, detail) = match &result {
-            Ok(evidence) => ("ok".to_owned(), evidence),
-            Err(fault) => (fault.word.to_string(), &fault.detail),
-        };
-        let line = json!({"step": step.name, "verdict": verdict, "detail": detail, "ms": took});
-        writeln!(std::io::stdout(), "{line}").map_err(|error| error.to_string())?;
-        if result.is_err() {
-            // Whatever is left of it is not the next step's concern.
-            target.stop();
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match dispatch(&arguments, &mut io::stdout().lock()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if let Some(message) = failure.message() {
+                // If the standard error is closed, no other place is left for the message.
+                let _ = writeln!(io::stderr(), "interop: {message}");
+            }
+            failure.exit_code()
         }
     }
-    Ok(())
 }
 
-async fn play_step(step: &Step, target: &mut Target) -> Result<String, Fault> {
-    target.ready().await?;
-    let late = |_| Fault::new(Word::Hangs, format!("not over after {} s", STEP_LIMIT.as_secs()));
-    timeout(STEP_LIMIT, (step.play)(target)).await.map_err(late)?
+fn dispatch(arguments: &[&str], out: &mut dyn Write) -> Result<(), Failure> {
+    let [root, target, command, arguments @ ..] = arguments else {
+        return Err(Failure::Usage(USAGE.to_owned()));
+    };
+    let checkout = Checkout::new(Path::new(root), Path::new(target));
+    match (*command, arguments) {
+        ("interop", []) => all(&checkout, out),
+        ("interop", ["--scripts", rest @ ..]) => scripts::command(&checkout, rest, out),
+        ("interop", ["--clients", rest @ ..]) => clients::command(&checkout, rest, out),
+        ("interop", ["--servers", rest @ ..]) => servers::command(&checkout, rest, out),
+        ("conformance", names) => conformance::command(&checkout, names, out),
+        _ => Err(Failure::Usage(USAGE.to_owned())),
+    }
+}
+
+fn all(checkout: &Checkout, out: &mut dyn Write) -> Result<(), Failure> {
+    let mut result = Ok(());
+    for command in [scripts::command, clients::command, servers::command] {
+        match command(checkout, &[], out) {
+            Ok(()) => {}
+            // A client that fails does not prevent the next run. A broken machine does.
+            Err(Failure::Reported) => result = Err(Failure::Reported),
+            broken => return broken,
+        }
+    }
+    result
 }

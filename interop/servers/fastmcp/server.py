@@ -1,4 +1,6 @@
-"""The tools that every server here has, on FastMCP: `server.py` listens on PORT, `server.py stdio` talks on its pipes."""
+"""A server on FastMCP with the tools of interop/README.md.
+
+`server.py` listens on PORT, `server.py stdio` uses its standard input and output."""
 
 import asyncio
 import os
@@ -37,13 +39,13 @@ async def progress(steps: int, ms: int, ctx: Context) -> str:
 
 
 @server.tool
-async def ask(question: str, ctx: Context) -> str:
+async def elicit(question: str, ctx: Context) -> str:
     reply = await ctx.elicit(question, Form)
     return reply.data.answer if reply.action == "accept" else reply.action
 
 
 @server.tool
-async def asks(n: int, ctx: Context) -> str:
+async def samples(n: int, ctx: Context) -> str:
     async def sample(i: int) -> str:
         message = SamplingMessage(role="user", content=TextContent(type="text", text=str(i)))
         reply = await ctx.session.create_message([message], max_tokens=10, related_request_id=ctx.request_id)

@@ -1,4 +1,5 @@
-// The tools that every server here has, on the Go SDK. `server` listens on PORT, `server stdio` talks on its pipes.
+// A server on the Go SDK with the tools of interop/README.md. `server` listens on PORT, `server
+// stdio` uses its standard input and output.
 package main
 
 import (
@@ -26,7 +27,7 @@ type (
 		Steps int `json:"steps"`
 		Ms    int `json:"ms"`
 	}
-	askIn struct {
+	elicitIn struct {
 		Question string `json:"question"`
 	}
 	countIn struct {
@@ -40,7 +41,7 @@ type (
 	call    = *mcp.CallToolRequest
 )
 
-// A session has a server of its own, so whatever is kept here is kept per session.
+// Each session has its own server, so this state belongs to one session.
 func session() *mcp.Server {
 	server := mcp.NewServer(&mcp.Implementation{Name: "go", Version: "1"}, nil)
 	var counter atomic.Int64
@@ -48,8 +49,8 @@ func session() *mcp.Server {
 	mcp.AddTool(server, &mcp.Tool{Name: "slow"}, slow)
 	mcp.AddTool(server, &mcp.Tool{Name: "safe_slow", Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true}}, slow)
 	mcp.AddTool(server, &mcp.Tool{Name: "progress"}, progress)
-	mcp.AddTool(server, &mcp.Tool{Name: "ask"}, ask)
-	mcp.AddTool(server, &mcp.Tool{Name: "asks"}, asks)
+	mcp.AddTool(server, &mcp.Tool{Name: "elicit"}, elicit)
+	mcp.AddTool(server, &mcp.Tool{Name: "samples"}, samples)
 	mcp.AddTool(server, &mcp.Tool{Name: "counter"}, func(context.Context, call, nothing) (result, any, error) {
 		return say(strconv.FormatInt(counter.Add(1), 10))
 	})
@@ -77,7 +78,7 @@ func progress(ctx context.Context, call call, in progressIn) (result, any, error
 			return nil, nil, err
 		}
 		if token := call.Params.GetProgressToken(); token != nil {
-			// Who cannot be reached now may come back for the answer.
+			// A client that is not connected now may resume for the response.
 			_ = call.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
 				ProgressToken: token, Progress: float64(step), Total: float64(in.Steps),
 			})
@@ -86,7 +87,7 @@ func progress(ctx context.Context, call call, in progressIn) (result, any, error
 	return say("done")
 }
 
-func ask(ctx context.Context, call call, in askIn) (result, any, error) {
+func elicit(ctx context.Context, call call, in elicitIn) (result, any, error) {
 	reply, err := call.Session.Elicit(ctx, &mcp.ElicitParams{Message: in.Question, RequestedSchema: map[string]any{
 		"type":       "object",
 		"properties": map[string]any{"answer": map[string]any{"type": "string"}},
@@ -101,7 +102,7 @@ func ask(ctx context.Context, call call, in askIn) (result, any, error) {
 	return say(reply.Action)
 }
 
-func asks(ctx context.Context, call call, in countIn) (result, any, error) {
+func samples(ctx context.Context, call call, in countIn) (result, any, error) {
 	texts, errs := make([]string, in.N), make([]error, in.N)
 	var all sync.WaitGroup
 	for i := range in.N {

@@ -26,7 +26,10 @@ import org.apache.catalina.startup.Tomcat;
 import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
 
-/** The tools that every server here has, on the Java SDK. {@code Server} listens on PORT, {@code Server stdio} talks on its pipes. */
+/**
+ * A server on the Java SDK with the tools of interop/README.md. {@code Server} listens on PORT,
+ * {@code Server stdio} uses its standard input and output.
+ */
 public final class Server {
 
     private static final Map<String, Integer> COUNTERS = new ConcurrentHashMap<>();
@@ -59,8 +62,8 @@ public final class Server {
         tool(server, "slow", Map.of("ms", "integer", "text", "string"), false, Server::slow);
         tool(server, "safe_slow", Map.of("ms", "integer", "text", "string"), true, Server::slow);
         tool(server, "progress", Map.of("steps", "integer", "ms", "integer"), false, Server::progress);
-        tool(server, "ask", Map.of("question", "string"), false, Server::ask);
-        tool(server, "asks", Map.of("n", "integer"), false, Server::asks);
+        tool(server, "elicit", Map.of("question", "string"), false, Server::elicit);
+        tool(server, "samples", Map.of("n", "integer"), false, Server::samples);
         tool(server, "counter", Map.of(), false,
             (exchange, call) -> Mono.just("" + COUNTERS.merge("" + exchange.sessionId(), 1, Integer::sum)));
         tool(server, "big", Map.of("bytes", "integer"), false, (exchange, call) -> Mono.just("x".repeat(number(call, "bytes"))));
@@ -98,14 +101,14 @@ public final class Server {
             .then(Mono.just("done"));
     }
 
-    private static Mono<String> ask(McpAsyncServerExchange exchange, CallToolRequest call) {
+    private static Mono<String> elicit(McpAsyncServerExchange exchange, CallToolRequest call) {
         var form = Map.<String, Object>of(
             "type", "object", "properties", Map.of("answer", Map.of("type", "string")), "required", List.of("answer"));
         return exchange.createElicitation(ElicitFormRequest.builder((String) call.arguments().get("question"), form).build())
             .map(reply -> reply.content() == null ? reply.action().toString().toLowerCase() : (String) reply.content().get("answer"));
     }
 
-    private static Mono<String> asks(McpAsyncServerExchange exchange, CallToolRequest call) {
+    private static Mono<String> samples(McpAsyncServerExchange exchange, CallToolRequest call) {
         return Flux.range(1, number(call, "n"))
             .flatMapSequential(i -> exchange.createMessage(CreateMessageRequest.builder(
                 List.of(SamplingMessage.builder(Role.USER, TextContent.builder("" + i).build()).build()), 10).build()))

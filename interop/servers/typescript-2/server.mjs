@@ -1,4 +1,5 @@
-// The tools that every server here has, on the TypeScript SDK, version 2. `node server.mjs` listens on PORT, `node server.mjs stdio` talks on its pipes.
+// A server on the TypeScript SDK, version 2, with the tools of interop/README.md. `node server.mjs`
+// listens on PORT, `node server.mjs stdio` uses its standard input and output.
 
 import { randomUUID } from 'node:crypto';
 import { createServer } from 'node:http';
@@ -11,7 +12,7 @@ import { z } from 'zod';
 const int = z.number().int();
 const say = text => ({ content: [{ type: 'text', text }] });
 
-/** A session has a server of its own, so whatever is kept here is kept per session. */
+/** Each session has its own server, so this state belongs to one session. */
 function session() {
   const server = new McpServer({ name: 'typescript-2', version: '1' }, { capabilities: { logging: {} } });
   let counter = 0;
@@ -35,15 +36,15 @@ function session() {
     return say('done');
   });
 
-  server.registerTool('ask', { inputSchema: z.object({ question: z.string() }) }, async ({ question }, call) => {
+  server.registerTool('elicit', { inputSchema: z.object({ question: z.string() }) }, async ({ question }, call) => {
     const requestedSchema = { type: 'object', properties: { answer: { type: 'string' } }, required: ['answer'] };
     const reply = await call.mcpReq.elicitInput({ message: question, requestedSchema });
     return say(reply.content?.answer ?? reply.action);
   });
 
-  server.registerTool('asks', { inputSchema: z.object({ n: int }) }, async ({ n }, call) => {
-    const ask = i => call.mcpReq.requestSampling({ messages: [{ role: 'user', content: { type: 'text', text: `${i}` } }], maxTokens: 10 });
-    const replies = await Promise.all(Array.from({ length: n }, (_, i) => ask(i + 1)));
+  server.registerTool('samples', { inputSchema: z.object({ n: int }) }, async ({ n }, call) => {
+    const sample = i => call.mcpReq.requestSampling({ messages: [{ role: 'user', content: { type: 'text', text: `${i}` } }], maxTokens: 10 });
+    const replies = await Promise.all(Array.from({ length: n }, (_, i) => sample(i + 1)));
     return say(replies.map(reply => reply.content.text).join(','));
   });
 

@@ -1,4 +1,4 @@
-//! The map of the code names every part of it.
+//! The rule that `ARCHITECTURE.md` mentions every crate.
 
 use super::Finding;
 use super::repo::Repo;
@@ -17,12 +17,12 @@ pub(super) fn names_every_crate(repo: &Repo) -> Vec<Finding> {
     let unnamed = repo.workspace.members.iter().filter(|member| !names(map, &member.dir));
     let finding = |dir: &str| {
         let what = format!("does not mention `{dir}`");
-        Finding::problem(MAP, None, what, "say in a line or two what it is for and what it must not do")
+        Finding::problem(MAP, None, what, "add a line or two: what it is for and what it must not do")
     };
     unnamed.map(|member| finding(&member.dir)).collect()
 }
 
-/// Names a folder as `crates/wire`, as `wire/` in a drawing of the tree, or as `` `wire` ``.
+/// Returns true if the map contains `crates/wire`, `wire/` (as in a tree) or `` `wire` ``.
 fn names(map: &str, dir: &str) -> bool {
     let folder = dir.rsplit('/').next().unwrap_or(dir);
     let in_name = |c: char| c.is_alphanumeric() || c == '-' || c == '_';

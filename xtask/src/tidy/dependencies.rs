@@ -1,39 +1,19 @@
-//! Rules about what depends on what.
+//! Rules about dependencies: direction, purity, doubled versions.
 
 use std::collections::BTreeMap;
 
 use super::Finding;
 use super::repo::Repo;
 
-/// The folders in `crates/`, each of which may depend on those before it only.
+/// The folders in `crates/`. Each may only depend on those before it.
 const LAYERS: &[&str] =
     &["wire", "session", "store", "engine", "http", "steadfast", "client", "auth", "upstream", "gateway"];
 
-/// The layers that do no IO, read no clock, draw no entropy and know nothing of tasks.
+/// The layers without IO, clocks, randomness and tasks.
 const PURE: &[&str] = &["wire", "session"];
-/// What would make them otherwise; a name that ends in `-` stands for all that start with it.
-const IMPURE: &[&str] = &[
-    "tokio",
-    "tokio-",
-    "async-",
-    "futures",
-    "futures-",
-    "smol",
-    "mio",
-    "hyper",
-    "hyper-",
-    "tower",
-    "tower-",
-    "axum",
-    "reqwest",
-    "redis",
-    "postgres",
-    "rusqlite",
-    "socket2",
-    "rand",
-    "fastrand",
-    "getrandom",
-];
+/// Crates that pure layers must not use. A name that ends in `-` is a prefix.
+const IMPURE: &str = "tokio tokio- async- futures futures- smol mio hyper hyper- tower tower- axum reqwest \
+    redis postgres rusqlite socket2 rand fastrand getrandom";
 
 pub(super) fn point_one_way(repo: &Repo) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -41,7 +21,7 @@ pub(super) fn point_one_way(repo: &Repo) -> Vec<Finding> {
         let Some(folder) = member.dir.strip_prefix("crates/") else { continue };
         let manifest = format!("{}/Cargo.toml", member.dir);
         let Some(layer) = layer(folder) else {
-            let remedy = "give it its place in LAYERS of xtask/src/tidy/dependencies.rs";
+            let remedy = "add it to LAYERS in xtask/src/tidy/dependencies.rs";
             findings.push(Finding::problem(&manifest, None, "is a crate without a layer".to_owned(), remedy));
             continue;
         };
@@ -50,11 +30,11 @@ pub(super) fn point_one_way(repo: &Repo) -> Vec<Finding> {
             else {
                 continue;
             };
-            // A crate may be its own dev-dependency: that is how its tests turn on its features.
+            // A crate may be its own dev-dependency, which turns on its features for its tests.
             let allowed = (dependency.dev && target.name == member.name)
                 || match target.dir.strip_prefix("crates/") {
                     Some(below) => self::layer(below).is_none_or(|below| below < layer),
-                    // Tools beside the product may help to test it.
+                    // Test tools may be dev-dependencies of the product.
                     None => dependency.dev,
                 };
             if !allowed {
@@ -78,14 +58,14 @@ pub(super) fn pure_crates_stay_pure(repo: &Repo) -> Vec<Finding> {
         for dependency in member.dependencies.iter().filter(|dependency| is_impure(&dependency.name)) {
             let line = repo.line_of_dependency(member, &dependency.name);
             let what = format!("{folder} is pure and must not depend on {}", dependency.name);
-            let remedy = "let the engine or a store do that part, and hand its result in";
+            let remedy = "let the engine or a store do that part, and pass its result in";
             findings.push(Finding::problem(&format!("{}/Cargo.toml", member.dir), line, what, remedy));
         }
     }
     findings
 }
 
-/// Notes only: two versions cost time and size, but are seldom ours to mend.
+/// Gives notes only: two versions cost time and size, but this repository can seldom change that.
 pub(super) fn one_version_each(repo: &Repo) -> Vec<Finding> {
     let mut versions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for external in &repo.workspace.externals {
@@ -95,7 +75,7 @@ pub(super) fn one_version_each(repo: &Repo) -> Vec<Finding> {
     let note = |(name, versions): (&str, Vec<&str>)| {
         Finding::note(
             "Cargo.lock",
-            format!("{name} is there {} times: {}", versions.len(), versions.join(", ")),
+            format!("{name} has {} versions: {}", versions.len(), versions.join(", ")),
         )
     };
     several.map(note).collect()
@@ -106,7 +86,7 @@ fn layer(folder: &str) -> Option<usize> {
 }
 
 fn is_impure(name: &str) -> bool {
-    IMPURE.iter().any(|impure| if impure.ends_with('-') { name.starts_with(impure) } else { name == *impure })
+    IMPURE.split(' ').any(|word| if word.ends_with('-') { name.starts_with(word) } else { name == word })
 }
 
 #[cfg(test)]
@@ -181,6 +161,6 @@ mod tests {
             check(one_version_each, &repo, expect);
         };
         case(&[("a", "1.0.0"), ("b", "1.0.0")], &[]);
-        case(&[("a", "1.0.0"), ("a", "2.0.0")], &["note: Cargo.lock: a is there 2 times: 1.0.0, 2.0.0"]);
+        case(&[("a", "1.0.0"), ("a", "2.0.0")], &["note: Cargo.lock: a has 2 versions: 1.0.0, 2.0.0"]);
     }
 }

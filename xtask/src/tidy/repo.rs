@@ -1,14 +1,14 @@
-//! What the rules look at: the text files of the checkout, and the workspace as cargo sees it.
+//! The input of the rules: the text files of the checkout, and the manifests of the workspace.
 
 use std::fs;
 use std::path::Path;
 
 use super::workspace::{Package, Workspace};
 
-/// Folders that hold what others made. Build folders are known by their `CACHEDIR.TAG`.
+/// Folders with files that are not ours. A build folder contains a `CACHEDIR.TAG`.
 const SKIPPED_FOLDERS: &[&str] = &[".git", "node_modules", ".venv", "__pycache__"];
 
-/// Larger files are data, not text that somebody wrote.
+/// Larger files are data.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ impl Repo {
         self.files.iter().filter(|file| file.path.ends_with(".rs"))
     }
 
-    /// The line of a member's manifest that names a dependency.
+    /// Returns the line of a member's manifest that names a dependency.
     pub(super) fn line_of_dependency(&self, member: &Package, dependency: &str) -> Option<usize> {
         let names_it = |line: &str| {
             let rest = line.trim_start().trim_start_matches('"').strip_prefix(dependency);
@@ -51,6 +51,11 @@ impl Repo {
         let text = self.text(&format!("{}/Cargo.toml", member.dir))?;
         text.lines().position(names_it).map(|at| at + 1)
     }
+}
+
+/// Returns the lines of a text with their numbers, from 1.
+pub(super) fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    (1..).zip(text.lines())
 }
 
 fn collect(folder: &Path, prefix: &str, files: &mut Vec<TextFile>) -> std::io::Result<()> {
@@ -64,7 +69,7 @@ fn collect(folder: &Path, prefix: &str, files: &mut Vec<TextFile>) -> std::io::R
                 collect(&entry.path(), &format!("{prefix}{name}/"), files)?;
             }
         } else if kind.is_file() && entry.metadata()?.len() <= MAX_FILE_BYTES {
-            // What is not UTF-8 is not text.
+            // A file that is not UTF-8 is not text.
             if let Ok(text) = String::from_utf8(fs::read(entry.path())?) {
                 files.push(TextFile { path: format!("{prefix}{name}"), text });
             }

@@ -1,23 +1,21 @@
-//! Rules about the text of source files.
+//! Rules about source files: length, clocks, unfinished code, paths of a machine, `unsafe`.
 
 use super::Finding;
-use super::code::{code_only, has_word};
-use super::repo::{Repo, TextFile};
+use super::repo::{Repo, TextFile, numbered};
+use super::rust_source::{RustSource, has_word};
 
 const MAX_LINES: usize = 600;
 const LONG_LINES: usize = 400;
 
-/// Where time comes in as an argument.
+/// Folders in which time is an argument.
 const TIMELESS: &[&str] = &["crates/wire/", "crates/session/", "crates/store/src/"];
-/// Files in there that may read a clock all the same; say why at each.
-const TIMELESS_EXCEPT: &[&str] = &[];
 const CLOCKS: &[&str] = &["Instant::now", "SystemTime::now"];
 
-/// Code that says it is not done. The marker is split so that this file is not found by it.
+/// Signs of unfinished code. The marker is split, so that the rule does not find this file.
 const UNFINISHED: &[&str] = &["todo!", "unimplemented!", "#[ignore"];
 const MARKER: &str = concat!("FIX", "ME");
 
-/// Starts of a person's own paths; split like the marker.
+/// Prefixes of home folders, split like the marker.
 const HOMES: &[&str] =
     &[concat!("/ho", "me/"), concat!("/Us", "ers/"), concat!("/ro", "ot/"), concat!("\\Us", "ers\\")];
 
@@ -29,7 +27,7 @@ pub(super) fn files_are_short(repo: &Repo) -> Vec<Finding> {
             &file.path,
             None,
             format!("has {lines} lines, more than {MAX_LINES}"),
-            "split it: one type with its error per file, tests of their own in NAME/tests.rs",
+            "split it: one type with its error per file, long tests in NAME/tests.rs",
         )),
         lines if lines > LONG_LINES => {
             Some(Finding::note(&file.path, format!("has {lines} lines, more than {LONG_LINES}")))
@@ -40,31 +38,16 @@ pub(super) fn files_are_short(repo: &Repo) -> Vec<Finding> {
 }
 
 pub(super) fn time_is_injected(repo: &Repo) -> Vec<Finding> {
-    time_is_injected_except(repo, TIMELESS_EXCEPT)
-}
-
-fn time_is_injected_except(repo: &Repo, except: &[&str]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for file in repo.rust_files() {
-        let timeless = TIMELESS.iter().any(|dir| file.path.starts_with(dir));
-        if !timeless || except.contains(&file.path.as_str()) {
-            continue;
-        }
-        let remedy = "take `now` as an argument; the engine's clock is the only one";
-        findings.extend(words_in_code(file, CLOCKS, "reads a clock", remedy));
-    }
-    let gone = |path: &&&str| repo.text(path).is_none();
-    findings.extend(except.iter().filter(gone).map(|path| {
-        let what = "may read a clock, but is no more".to_owned();
-        Finding::problem(path, None, what, "take it from TIMELESS_EXCEPT in xtask/src/tidy/source.rs")
-    }));
-    findings
+    let is_timeless = |file: &&TextFile| TIMELESS.iter().any(|folder| file.path.starts_with(folder));
+    let remedy = "take `now` as an argument; the engine's clock is the only one";
+    let clocks = |file| words_in_code(file, CLOCKS, "reads a clock", remedy);
+    repo.rust_files().filter(is_timeless).flat_map(clocks).collect()
 }
 
 pub(super) fn nothing_is_unfinished(repo: &Repo) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in repo.rust_files() {
-        let remedy = "finish it or take it out; what is left for later belongs in an issue";
+        let remedy = "finish it or remove it; what is left for later belongs in an issue";
         findings.extend(words_in_code(file, UNFINISHED, "is unfinished", remedy));
         for (line, text) in numbered(&file.text) {
             if text.contains(MARKER) {
@@ -94,7 +77,7 @@ pub(super) fn unsafe_is_forbidden(repo: &Repo) -> Vec<Finding> {
     let roots = repo.workspace.members.iter().flat_map(|member| &member.roots);
     let unguarded = roots.filter(|root| {
         let text = repo.text(root).unwrap_or_default();
-        !code_only(text).lines().any(|line| line.trim() == FORBID_UNSAFE)
+        !RustSource::new(text).code.lines().any(|line| line.trim() == FORBID_UNSAFE)
     });
     let finding = |root: &String| {
         let what = "does not forbid unsafe code".to_owned();
@@ -105,7 +88,7 @@ pub(super) fn unsafe_is_forbidden(repo: &Repo) -> Vec<Finding> {
 
 fn words_in_code(file: &TextFile, words: &[&str], complaint: &str, remedy: &'static str) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (line, text) in numbered(&code_only(&file.text)) {
+    for (line, text) in numbered(&RustSource::new(&file.text).code) {
         for word in words.iter().filter(|word| has_word(text, word)) {
             findings.push(Finding::problem(&file.path, Some(line), format!("{complaint}: `{word}`"), remedy));
         }
@@ -113,17 +96,14 @@ fn words_in_code(file: &TextFile, words: &[&str], complaint: &str, remedy: &'sta
     findings
 }
 
-/// `home` followed by a name, and not itself a later part of a longer path or address.
+/// Returns true if `home` is followed by a name and is not a later part of a longer path or
+/// address.
 fn names_path_under(line: &str, home: &str) -> bool {
     line.match_indices(home).any(|(at, _)| {
         let is_part = line[..at].ends_with(|c: char| c.is_alphanumeric() || "_-.~})>*".contains(c));
         let is_named = line[at + home.len()..].starts_with(|c: char| c.is_alphanumeric() || "._".contains(c));
         is_named && !is_part
     })
-}
-
-fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    text.lines().enumerate().map(|(at, line)| (at + 1, line))
 }
 
 #[cfg(test)]
@@ -164,15 +144,6 @@ mod tests {
         case("crates/store/tests/a.rs", clock, &[]);
         case("crates/engine/src/a.rs", clock, &[]);
         case("crates/wire/src/a.rs", "/// like Instant::now()\nfn f(now: Instant) {}", &[]);
-    }
-
-    #[test]
-    fn exceptions_to_clocks() {
-        let path = "crates/store/src/a.rs";
-        let repo = Repo::of_files(&[(path, "Instant::now()")]);
-        assert!(time_is_injected_except(&repo, &[path]).is_empty());
-        let stale = time_is_injected_except(&Repo::default(), &[path]);
-        assert_eq!(stale[0].to_string(), "crates/store/src/a.rs: may read a clock, but is no more");
     }
 
     #[test]

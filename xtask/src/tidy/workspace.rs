@@ -1,4 +1,4 @@
-//! The manifests of the workspace and of everything that it depends on, as `cargo metadata` reads them.
+//! The manifests of the workspace and of its dependencies, as `cargo metadata` prints them.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use serde_json::Value;
 #[derive(Debug, Default)]
 pub(super) struct Workspace {
     pub(super) members: Vec<Package>,
-    /// Packages from elsewhere, for every platform and feature.
+    /// Packages outside the workspace, for every platform and feature.
     pub(super) externals: Vec<External>,
 }
 
@@ -46,7 +46,7 @@ impl Workspace {
             let errors = String::from_utf8_lossy(&output.stderr);
             return Err(format!("`cargo {}` failed:\n{}", args.join(" "), errors.trim_end()));
         }
-        Self::parse(&output.stdout).ok_or_else(|| "cannot make sense of `cargo metadata`".to_owned())
+        Self::parse(&output.stdout).ok_or_else(|| "cannot read the output of `cargo metadata`".to_owned())
     }
 
     fn parse(json: &[u8]) -> Option<Self> {
@@ -103,7 +103,7 @@ fn relative(path: &str, root: &str) -> Option<String> {
 
 #[cfg(test)]
 impl Package {
-    /// A crate in `dir`; a dependency that starts with `dev:` is for tests only.
+    /// A crate in `dir`. A dependency that starts with `dev:` is a dev-dependency.
     pub(super) fn sample(name: &str, dir: &str, dependencies: &[&str]) -> Self {
         let dependency = |name: &&str| Dependency {
             name: name.trim_start_matches("dev:").to_owned(),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_metadata_is_refused() {
+    fn other_output_is_refused() {
         assert!(Workspace::parse(b"{}").is_none());
         assert!(Workspace::parse(b"error").is_none());
     }

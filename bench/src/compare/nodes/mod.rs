@@ -1,5 +1,5 @@
-//! What it costs to share sessions: throughput on each database, what a call asks of it, how long it takes to go on with a
-//! stream at another node, and what an idle session takes.
+//! The benchmark `nodes`: the cost of shared sessions. Throughput on each database, requests to the
+//! database per call, the time to resume a stream at another node, the size of an idle session.
 
 mod redis;
 mod resume;
@@ -14,9 +14,8 @@ use steadfast_store::testing::server::{PostgresServer, RedisServer};
 use super::measure::{Group, Rounds, measure};
 use super::peer::{Peer, Running};
 use super::report;
-use crate::Error;
-use crate::load;
 use crate::load::target::{Connection, Target};
+use crate::{Error, load};
 
 #[derive(Debug, Args)]
 pub(crate) struct Nodes {
@@ -25,10 +24,10 @@ pub(crate) struct Nodes {
     /// Worker threads of each gateway.
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// Streams that are resumed at the same node, and as many at another.
+    /// Streams that are resumed at their node, and as many at another node.
     #[arg(long, default_value_t = 200)]
     resumes: usize,
-    /// Idle sessions that the database is given.
+    /// Idle sessions in the database.
     #[arg(long, default_value_t = 2000)]
     idle: u32,
     /// Calls of which the requests to the database are counted.
@@ -38,18 +37,19 @@ pub(crate) struct Nodes {
 
 const MEMORY: &str = "steadfast memory";
 
-/// What a gateway is called in the table that has its sessions in this database, and the least ratio to memory.
+/// For each database the name of the gateway in the table, and the target ratio to memory.
 const REDIS: (&str, f64) = ("steadfast redis", 0.4);
 const POSTGRES: (&str, f64) = ("steadfast postgres", 0.2);
-/// By how much the median of a resume elsewhere may be slower, in milliseconds.
+/// By how many milliseconds the median of a resume at another node may be slower.
 const ADDED_RESUME_MS: f64 = 5.0;
 /// Requests to the database that a call may wait for.
 const ROUND_TRIPS: f64 = 2.0;
-/// What an idle session may take in Redis, in bytes.
+/// The target for the size of an idle session in Redis, in bytes.
 const IDLE_BYTES: f64 = 1024.0;
 
 pub(super) fn run(options: &Nodes) -> Result<(), Error> {
-    // As the manual advises, and as PostgreSQL is by default: what is acknowledged gets to the disk within a second, or before.
+    // As our manual recommends: an acknowledged write reaches the disk within a second. PostgreSQL
+    // has its default, which is before the acknowledgement.
     let redis = RedisServer::start(&["--appendonly", "yes", "--appendfsync", "everysec"]);
     let postgres = PostgresServer::start(&["fsync=on", "full_page_writes=on", "shared_buffers=128MB"]);
     let redis_gateway = redis.as_ref().map(|server| gateway(REDIS.0, &server.url(), options));
@@ -94,7 +94,7 @@ pub(super) fn run(options: &Nodes) -> Result<(), Error> {
     Ok(())
 }
 
-/// A gateway on this store, in front of a server that costs next to nothing.
+/// A gateway on this store, in front of a server that takes almost no time.
 fn gateway(name: &'static str, store: &str, options: &Nodes) -> Peer {
     let threads = options.threads.to_string();
     let args = ["proxy", "steadfast", "--store", store, "--threads", &threads];
@@ -117,7 +117,7 @@ fn met(met: bool) -> &'static str {
     if met { "met" } else { "missed" }
 }
 
-/// Opens sessions that nobody uses.
+/// Opens idle sessions.
 async fn fill(gateway: &Running, sessions: u32) -> Result<(), Error> {
     let target = Target::parse(gateway.url())?;
     let mut connection = Connection::open(&target).await?;

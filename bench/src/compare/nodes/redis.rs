@@ -1,4 +1,4 @@
-//! What Redis says of the cost of a call and of an idle session: what it was sent and what it holds, by its own account.
+//! The cost of a call and of an idle session, by what Redis reports: its commands and its memory.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -15,15 +15,15 @@ use crate::load::{self, Plan};
 #[derive(Debug)]
 pub(super) struct Cost {
     calls: u64,
-    /// All commands that the server was sent meanwhile, by name; not what scripts do inside.
+    /// All commands that the server received meanwhile, by name, without those inside scripts.
     commands: BTreeMap<String, u64>,
     idle: u32,
     bytes: u64,
 }
 
-/// Measures one after the other, on a gateway that nobody else uses.
+/// Measures one call after the other, on a gateway without other clients.
 pub(super) fn cost(gateway: &Peer, server: &RedisServer, options: &Nodes) -> Result<Cost, Error> {
-    let mut link = Link::open(server.port())?;
+    let mut redis = RedisConnection::open(server.port())?;
     let running = gateway.start()?;
     let plan = |requests| Plan {
         url: running.url().to_owned(),
@@ -36,20 +36,20 @@ pub(super) fn cost(gateway: &Peer, server: &RedisServer, options: &Nodes) -> Res
         constant: false,
         tool: gateway.tool.to_owned(),
     };
-    // Scripts are loaded, lists are made.
+    // A warmup: the gateway loads scripts and makes lists.
     load::run(&plan(10))?;
     let monitor = Monitor::start(server.port())?;
     load::run(&plan(options.calls))?;
-    let commands = monitor.commands(&mut link)?;
+    let commands = monitor.commands(&mut redis)?;
 
-    let before = link.bytes()?;
+    let before = redis.bytes()?;
     load::runtime(1)?.block_on(fill(&running, options.idle))?;
-    let bytes = link.bytes()?.saturating_sub(before);
+    let bytes = redis.bytes()?.saturating_sub(before);
     Ok(Cost { calls: options.calls, commands, idle: options.idle, bytes })
 }
 
 impl Cost {
-    /// A handful of them open the session, show that the node is alive, and look for sessions whose time has come.
+    /// A few of them open the session, are heartbeats of the node, or look for expired sessions.
     fn per_call(&self) -> f64 {
         self.commands.values().sum::<u64>() as f64 / self.calls as f64
     }
@@ -61,7 +61,7 @@ impl Cost {
     pub(super) fn lines(&self) -> [String; 2] {
         let (each, bytes) = (self.per_call(), self.per_session());
         let all: Vec<String> = self.commands.iter().map(|(name, count)| format!("{name} {count}")).collect();
-        // One command in fifty may be the session's beginning, the node's heartbeat or its sweep.
+        // One command in fifty may open the session, be a heartbeat of the node or a sweep.
         let is_met = met(each <= ROUND_TRIPS * 1.02);
         [
             format!(
@@ -87,60 +87,62 @@ impl Cost {
     }
 }
 
-/// A connection that is told of every command. The server's counters do not say which of them were sent, and which a script did
-/// inside at no cost of a round trip: those stand here with `lua` for where they come from.
+/// A connection that receives a line for every command (`MONITOR`). The counters of the server do
+/// not separate commands of clients from commands inside scripts, which cost no round trip. Here
+/// the latter have `lua` as their origin.
 struct Monitor(BufReader<TcpStream>);
 
 impl Monitor {
-    /// What the last command that counts is followed by.
+    /// A command that marks the end of the count.
     const END: &str = "end-of-count";
 
     fn start(port: u16) -> Result<Self, Error> {
-        let mut link = Link::open(port)?;
-        link.ask("MONITOR")?;
-        Ok(Self(link.0))
+        let mut redis = RedisConnection::open(port)?;
+        redis.command("MONITOR")?;
+        Ok(Self(redis.0))
     }
 
-    /// What was sent since the start.
-    fn commands(self, link: &mut Link) -> Result<BTreeMap<String, u64>, Error> {
-        link.ask(&format!("ECHO {}", Self::END))?;
+    /// Returns the commands since the start.
+    fn commands(self, redis: &mut RedisConnection) -> Result<BTreeMap<String, u64>, Error> {
+        redis.command(&format!("ECHO {}", Self::END))?;
         let mut commands = BTreeMap::new();
         for line in self.0.lines() {
             let line = line?;
             if line.ends_with(&format!("\"{}\"", Self::END)) {
                 return Ok(commands);
             }
-            if let Some(name) = sent(&line) {
+            if let Some(name) = client_command(&line) {
                 *commands.entry(name.to_lowercase()).or_default() += 1;
             }
         }
-        Err("Redis stopped telling what it was sent".into())
+        Err("the Redis monitor ended".into())
     }
 }
 
-/// The name of a command that came over the network, of a line such as `+1700000000.5 [0 127.0.0.1:4242] "GET" "key"`.
-fn sent(line: &str) -> Option<&str> {
+/// Returns the name of a command that came over the network, from a line such as
+/// `+1700000000.5 [0 127.0.0.1:4242] "GET" "key"`.
+fn client_command(line: &str) -> Option<&str> {
     let (_, rest) = line.split_once(" [")?;
     let (from, command) = rest.split_once("] ")?;
     let name = command.strip_prefix('"')?.split('"').next()?;
     (!from.ends_with(" lua")).then_some(name)
 }
 
-/// A connection for questions on one line.
-pub(super) struct Link(BufReader<TcpStream>);
+/// A connection for commands that fit on one line.
+pub(super) struct RedisConnection(BufReader<TcpStream>);
 
-impl Link {
+impl RedisConnection {
     pub(super) fn open(port: u16) -> Result<Self, Error> {
         Ok(Self(BufReader::new(TcpStream::connect((Ipv4Addr::LOCALHOST, port))?)))
     }
 
-    fn ask(&mut self, question: &str) -> Result<String, Error> {
-        self.0.get_mut().write_all(format!("{question}\r\n").as_bytes())?;
-        self.answer()
+    fn command(&mut self, command: &str) -> Result<String, Error> {
+        self.0.get_mut().write_all(format!("{command}\r\n").as_bytes())?;
+        self.reply()
     }
 
-    /// The text of an answer; the elements of a list are its lines.
-    fn answer(&mut self) -> Result<String, Error> {
+    /// Returns the text of a reply. The elements of a list are its lines.
+    fn reply(&mut self) -> Result<String, Error> {
         let mut line = String::new();
         self.0.read_line(&mut line)?;
         let line = line.trim_end();
@@ -154,7 +156,7 @@ impl Link {
             }
             "*" => {
                 let parts: Result<Vec<String>, Error> =
-                    (0..rest.parse::<usize>()?).map(|_| self.answer()).collect();
+                    (0..rest.parse::<usize>()?).map(|_| self.reply()).collect();
                 Ok(parts?.join("\n"))
             }
             "-" => Err(format!("Redis says {rest}").into()),
@@ -162,19 +164,19 @@ impl Link {
         }
     }
 
-    /// What the server has allocated.
+    /// Returns the bytes that the server has allocated.
     pub(super) fn used_memory(&mut self) -> Result<u64, Error> {
-        let memory = self.ask("INFO memory")?;
+        let memory = self.command("INFO memory")?;
         let line = memory.lines().find_map(|line| line.strip_prefix("used_memory:"));
         Ok(line.ok_or("Redis does not say what it has allocated")?.trim().parse()?)
     }
 
-    /// What all keys take, by their own account.
+    /// Returns the sum of the memory of all keys.
     fn bytes(&mut self) -> Result<u64, Error> {
-        let keys = self.ask("KEYS *")?;
+        let keys = self.command("KEYS *")?;
         let mut bytes = 0;
         for key in keys.lines() {
-            bytes += self.ask(&format!("MEMORY USAGE {key} SAMPLES 0"))?.parse::<u64>().unwrap_or(0);
+            bytes += self.command(&format!("MEMORY USAGE {key} SAMPLES 0"))?.parse::<u64>().unwrap_or(0);
         }
         Ok(bytes)
     }
@@ -182,16 +184,19 @@ impl Link {
 
 #[cfg(test)]
 mod tests {
-    use super::sent;
+    use super::client_command;
 
     #[test]
-    fn what_a_script_does_was_not_sent() {
+    fn commands_inside_scripts_do_not_count() {
         assert_eq!(
-            sent(r#"+1700000000.5 [0 127.0.0.1:4242] "EVALSHA" "0f" "2" "a b" "] x""#),
+            client_command(r#"+1700000000.5 [0 127.0.0.1:4242] "EVALSHA" "0f" "2" "a b" "] x""#),
             Some("EVALSHA")
         );
-        assert_eq!(sent(r#"+1700000000.5 [0 [::1]:4242] "ZADD" "{t}:agenda" "1" "x""#), Some("ZADD"));
-        assert_eq!(sent(r#"+1700000000.5 [0 lua] "HGET" "k" "=""#), None);
-        assert_eq!(sent("+OK"), None);
+        assert_eq!(
+            client_command(r#"+1700000000.5 [0 [::1]:4242] "ZADD" "{t}:agenda" "1" "x""#),
+            Some("ZADD")
+        );
+        assert_eq!(client_command(r#"+1700000000.5 [0 lua] "HGET" "k" "=""#), None);
+        assert_eq!(client_command("+OK"), None);
     }
 }

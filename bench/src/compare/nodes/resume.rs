@@ -1,4 +1,5 @@
-//! How long it takes to go on with a stream: at the node that it was begun at, and at one that has never heard of its session.
+//! The time to resume a stream: at the node where it began, and at a node that does not know its
+//! session.
 
 use std::fmt;
 
@@ -19,7 +20,7 @@ pub(super) struct Resumes {
     other_ms: f64,
 }
 
-/// Two gateways on one store; each stream is of a session of its own.
+/// Two gateways on one store. Each stream has its own session.
 pub(super) async fn compare(gateway: &Peer, count: usize) -> Result<Resumes, Error> {
     let (first, second) = (gateway.start()?, gateway.start()?);
     let (first, second) = (Target::parse(first.url())?, Target::parse(second.url())?);
@@ -33,7 +34,8 @@ pub(super) async fn compare(gateway: &Peer, count: usize) -> Result<Resumes, Err
     Ok(Resumes { count, same_ms: of(same)?, other_ms: of(other)? })
 }
 
-/// Makes a call and reads its answer again from the start, here or there. The milliseconds that the latter took.
+/// Makes a call and reads its stream again from the start, at one of the gateways. Returns the
+/// milliseconds of the second read.
 async fn resume(
     target: &Target,
     here: &mut Connection,
@@ -57,7 +59,7 @@ async fn resume(
     Ok(took.as_secs_f64() * 1e3)
 }
 
-/// The id of the priming event.
+/// Returns the id of the priming event.
 fn first_event(body: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(body).ok()?;
     text.lines().find_map(|line| line.strip_prefix("id:")).map(|id| id.trim().to_owned())

@@ -1,4 +1,4 @@
-//! What an idle session takes in each database when its store is asked directly, without a gateway.
+//! The size of an idle session in each database, with a store and without gateway.
 
 use std::thread;
 use std::time::Duration;
@@ -11,24 +11,23 @@ use steadfast_store::testing::server::{PostgresServer, RedisServer, fresh_name};
 use steadfast_store::{PostgresOptions, PostgresStore, RedisOptions, RedisStore, Store, StoreExt as _};
 use steadfast_wire::Revision;
 
-use super::redis::Link;
-use crate::Error;
-use crate::load;
+use super::redis::RedisConnection;
+use crate::{Error, load};
 
 const NOW: Time = Time(1_000_000);
-/// As long as node numbers are that are drawn at random.
+/// A node number that is as long as random ones.
 const ONE: NodeId = NodeId(u64::MAX / 2);
 const OTHER: NodeId = NodeId(u64::MAX / 3);
-/// Sessions that are opened before the count starts. They pay for what the server makes once: buffers,
-/// scripts, lists; Redis keeps a list of more than 128 entries in another way.
+/// Sessions that are opened before the count starts, so that the server has made its one-time
+/// allocations: buffers, scripts, lists. Redis stores a list of more than 128 entries differently.
 const UNCOUNTED: u32 = 200;
-/// Sessions with calls, of which the updates are counted.
+/// Sessions with calls. The updates of these calls are counted.
 const BUSY: u32 = 50;
-/// PostgreSQL publishes what a connection has counted some time after the connection has ended.
+/// PostgreSQL publishes the counters of a connection some time after its end.
 const STATISTICS: Duration = Duration::from_secs(2);
 
-/// What Redis takes for a session, and how much more once a second node has served it, in bytes of
-/// `used_memory`.
+/// Returns the size of a session in Redis, and by how much it grows after a second node has served
+/// it, in bytes of `used_memory`.
 #[derive(Debug)]
 pub(super) struct InRedis {
     idle: u64,
@@ -36,8 +35,9 @@ pub(super) struct InRedis {
 }
 
 pub(super) fn redis(server: &RedisServer, sessions: u32) -> Result<InRedis, Error> {
-    let mut link = Link::open(server.port())?;
-    let quiet = RedisOptions { prefix: fresh_name(), hears_others: false, ..RedisOptions::new(server.url()) };
+    let mut redis = RedisConnection::open(server.port())?;
+    let quiet =
+        RedisOptions { prefix: fresh_name(), receives_hints: false, ..RedisOptions::new(server.url()) };
     let (one, other) =
         (RedisStore::open(Rules::default(), quiet.clone())?, RedisStore::open(Rules::default(), quiet)?);
     load::runtime(1)?.block_on(async {
@@ -47,16 +47,16 @@ pub(super) fn redis(server: &RedisServer, sessions: u32) -> Result<InRedis, Erro
             one.open(facts(n)).await?;
         }
         let all = UNCOUNTED..UNCOUNTED + sessions;
-        let before = link.used_memory()?;
+        let before = redis.used_memory()?;
         for n in all.clone() {
             one.open(facts(n)).await?;
         }
-        let idle = link.used_memory()?.saturating_sub(before) / u64::from(sessions);
+        let idle = redis.used_memory()?.saturating_sub(before) / u64::from(sessions);
 
         let first = Position::After { stream: StreamNo::FIRST_STANDALONE, seq: 0 };
         for n in 0..UNCOUNTED + sessions {
             one.run(facts(n).id, Attach { at: Position::Standalone, node: ONE }, NOW).await?;
-            // A session remembers the names of its last commits: these fill that list.
+            // A session stores the names of its last commits. These calls fill that list.
             for _ in 0..5 {
                 one.run(facts(n).id, Attach { at: first, node: ONE }, NOW).await?;
             }
@@ -64,11 +64,11 @@ pub(super) fn redis(server: &RedisServer, sessions: u32) -> Result<InRedis, Erro
         for n in 0..UNCOUNTED {
             other.run(facts(n).id, Attach { at: first, node: OTHER }, NOW).await?;
         }
-        let before = link.used_memory()?;
+        let before = redis.used_memory()?;
         for n in all {
             other.run(facts(n).id, Attach { at: first, node: OTHER }, NOW).await?;
         }
-        let other_node = link.used_memory()?.saturating_sub(before) / u64::from(sessions);
+        let other_node = redis.used_memory()?.saturating_sub(before) / u64::from(sessions);
         Ok(InRedis { idle, other_node })
     })
 }
@@ -84,8 +84,8 @@ impl InRedis {
     }
 }
 
-/// What PostgreSQL takes for a session with all tables and indexes, and how many per cent of the
-/// updates touch no index (HOT).
+/// Returns the size of a session in PostgreSQL with all tables and indexes, and how many per cent
+/// of the updates touch no index (HOT).
 #[derive(Debug)]
 pub(super) struct InPostgres {
     idle: u64,
@@ -139,28 +139,28 @@ impl InPostgres {
     }
 }
 
-/// A call with a message in between.
+/// Makes a call with one message before its response.
 async fn work(store: &PostgresStore, session: SessionId, attempt: u64) -> Result<(), Error> {
-    let begin = Begin::here(ONE, attempt, vec![attempt.cast_signed().into()]);
+    let begin = Begin::local(ONE, attempt, vec![attempt.cast_signed().into()]);
     let Begun::Begun { first, .. } = store.run(session, begin, NOW).await? else {
         return Err("the store has not begun a call".into());
     };
     let payload = Bytes::from_static(b"hello");
-    let message = Append { target: Target::Standalone, class: Class::Notice, payload, fence: None };
+    let message = Append { target: Target::Standalone, class: Class::Notification, payload, fence: None };
     store.run(session, message, NOW).await?;
     store.run(session, Finish { call: first, payload: "long ".repeat(300).into() }, NOW).await?;
     Ok(())
 }
 
-/// A session with what a client usually says in `initialize`, and an id that is as spread as if it
-/// were drawn at random.
+/// Opens a session with the usual content of `initialize`, and an id that is distributed like a
+/// random one.
 fn facts(n: u32) -> Facts {
     const INITIALIZE: &str = r#"{"protocolVersion":"2025-11-25","capabilities":{"roots":{"listChanged":true},"sampling":{},"elicitation":{}},"clientInfo":{"name":"example-client","title":"Example Client","version":"1.2.3"}}"#;
     let mut id = [0; SessionId::BYTES];
     id[..4].copy_from_slice(&n.wrapping_mul(2_654_435_761).to_be_bytes());
     Facts {
         id: SessionId::from_random(id),
-        principal: Principal::new("somebody"),
+        principal: Principal::new("client"),
         revision: Revision::LATEST_LEGACY,
         initialize: Bytes::from_static(INITIALIZE.as_bytes()),
         opened_at: NOW,

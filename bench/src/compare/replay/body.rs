@@ -1,10 +1,10 @@
-//! The framing of an HTTP/1.1 response that is read piece by piece.
+//! Decodes the framing of an HTTP/1.1 response piece by piece.
 
 use std::io::{Error, ErrorKind};
 
 use memchr::{memchr, memmem};
 
-/// Where in a response the next byte belongs.
+/// The part of a response that the next byte belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Body {
     Head,
@@ -12,7 +12,7 @@ pub(super) enum Body {
     Chunk {
         left: usize,
     },
-    /// The line end after a chunk; `last` says that it was the empty one.
+    /// The line end after a chunk. `last` is true after the empty chunk.
     ChunkEnd {
         last: bool,
     },
@@ -23,8 +23,8 @@ pub(super) enum Body {
 }
 
 impl Body {
-    /// Adds what `input` brings of the body to `text` and says how much of `input` was used. The rest is the
-    /// beginning of something, to be shown again with what follows it.
+    /// Appends the bytes of the body in `input` to `text`. Returns how many bytes of `input` were
+    /// used. The caller passes the rest again, with the bytes that follow it.
     pub(super) fn take(&mut self, input: &[u8], text: &mut Vec<u8>) -> Result<usize, Error> {
         let mut at = 0;
         while let Some((next, used)) = self.step(&input[at..], text)? {
@@ -103,7 +103,7 @@ pub(super) fn wrong(what: &str) -> Error {
 mod tests {
     use super::Body;
 
-    /// Reads `response` in pieces of each length there is.
+    /// Reads `response` in pieces of every length.
     fn check(response: &str, expected: Result<&str, &str>) {
         for step in 1..=response.len() {
             let (mut body, mut input, mut text) = (Body::Head, Vec::new(), Vec::new());

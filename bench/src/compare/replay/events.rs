@@ -1,4 +1,4 @@
-//! A response that is a stream of events, read and checked as it comes: nothing of it is kept.
+//! Reads and checks a stream of events without keeping it.
 
 use std::io::{Error, ErrorKind};
 
@@ -8,23 +8,23 @@ use tokio::net::TcpStream;
 
 use super::body::{Body, wrong};
 
-/// What one read of the socket may bring.
+/// The size of one read of the socket.
 const ROOM: usize = 256 << 10;
 
-/// A response in the course of being read.
+/// A response that is being read.
 #[derive(Debug)]
 pub(super) struct Events {
     socket: TcpStream,
     buffer: Vec<u8>,
-    /// What was read and not understood yet, because the rest is missing.
+    /// Bytes that are received and not decoded yet, because the rest is missing.
     input: Vec<u8>,
-    /// The same of the body.
+    /// Bytes of the body that are not decoded yet.
     text: Vec<u8>,
     body: Body,
     seen: Seen,
 }
 
-/// What has come so far of a stream of numbered messages and the answer that ends it.
+/// The part of a stream that has arrived: numbered messages, and the response that ends it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Seen {
     /// The id of the first event.
@@ -33,12 +33,12 @@ pub(super) struct Seen {
     pub(super) last: u64,
     pub(super) messages: u64,
     pub(super) answers: u64,
-    /// Bytes of messages and answer, without their framing.
+    /// Bytes of the messages and the response, without their framing.
     pub(super) payload: u64,
 }
 
 impl Events {
-    /// Sends a request that is answered with the events after number `after`.
+    /// Sends a request for the events after number `after`.
     pub(super) async fn send(mut socket: TcpStream, request: &[u8], after: u64) -> Result<Self, Error> {
         socket.write_all(request).await?;
         Ok(Self {
@@ -51,7 +51,7 @@ impl Events {
         })
     }
 
-    /// Waits until something of the body is there.
+    /// Waits for the first bytes of the body.
     pub(super) async fn first_byte(&mut self) -> Result<(), Error> {
         while self.text.is_empty() && self.seen.first_id.is_none() {
             self.read().await?;
@@ -59,7 +59,7 @@ impl Events {
         Ok(())
     }
 
-    /// Reads to the end of the response. An event that is missing, doubled or out of order is an error.
+    /// Reads the whole response. A missing, doubled or disordered event is an error.
     pub(super) async fn finish(mut self) -> Result<Seen, Error> {
         while self.body != Body::Done {
             self.read().await?;
@@ -72,7 +72,7 @@ impl Events {
         if count == 0 {
             return Err(Error::new(ErrorKind::UnexpectedEof, "the server closed the connection"));
         }
-        // Usually everything is understood at once and nothing is left to be put in front.
+        // Usually all bytes are decoded at once, and none are left to be put in front.
         if self.input.is_empty() {
             let used = self.body.take(&self.buffer[..count], &mut self.text)?;
             self.input.extend_from_slice(&self.buffer[used..count]);
@@ -88,7 +88,7 @@ impl Events {
 }
 
 impl Seen {
-    /// Takes note of the whole events in `text` and says how long they are.
+    /// Counts the complete events in `text` and returns their length.
     fn take(&mut self, text: &[u8]) -> Result<usize, Error> {
         let mut at = 0;
         while let Some(length) = memmem::find(&text[at..], b"\n\n") {
@@ -111,7 +111,7 @@ impl Seen {
         self.first_id.get_or_insert_with(|| id.to_owned());
         let number = id.split('-').nth(1).and_then(|digits| digits.parse().ok());
         let number: u64 = number.ok_or_else(|| wrong("an id without a number"))?;
-        // The priming event stands before all others and carries nothing.
+        // The priming event is before all others and has no data.
         if number == 0 && self.last == 0 {
             return Ok(());
         }
@@ -130,10 +130,10 @@ impl Seen {
     }
 }
 
-/// The number with which the text of a progress message begins. `None` for an answer.
+/// Returns the number at the start of the text of a progress message, or `None` for a response.
 fn message_number(data: &[u8]) -> Option<u64> {
     const TEXT: &[u8] = b"\"message\":\"";
-    // Close to the front, so that nothing is searched in the long part.
+    // The number is near the start, so the long part is not searched.
     let at = memmem::find(&data[..data.len().min(256)], TEXT)? + TEXT.len();
     std::str::from_utf8(data.get(at..at + 8)?).ok()?.parse().ok()
 }

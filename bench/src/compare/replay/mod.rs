@@ -1,4 +1,5 @@
-//! Replay: how fast a long stream is read again, and what it costs to come back to it, at its start and at its end.
+//! The benchmark `replay`: the speed of reading a long stream again, and the cost of attaching at
+//! its start and at its end.
 
 mod body;
 mod events;
@@ -18,7 +19,7 @@ use crate::{Error, load};
 
 #[derive(Debug, Args)]
 pub(crate) struct Replay {
-    /// Events of the longest stream; there are one of half and one of a quarter of its length, too.
+    /// Events of the longest stream. The other two have a half and a quarter of its length.
     #[arg(long, default_value_t = 100_000)]
     events: u64,
     /// Bytes of text in each event.
@@ -27,7 +28,7 @@ pub(crate) struct Replay {
     /// How often each stream is read; medians are reported.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// How often a connection is attached at each place.
+    /// How often a connection is attached at each position.
     #[arg(long, default_value_t = 200)]
     attaches: usize,
     /// Worker threads of each server.
@@ -35,35 +36,35 @@ pub(crate) struct Replay {
     threads: usize,
 }
 
-/// Attached "at the end" means this many events before it: more than goes into the first piece of a response, so
-/// that what is sent first is as long as at the start, and only the place differs.
+/// "At the end" means this many events before the end. They do not fit into the first piece of a
+/// response, so the first piece is as long as at the start, and only the position differs.
 const BEFORE_END: u64 = 1000;
 
-/// What was measured of one store.
+/// The results for one store.
 struct Outcome {
     name: &'static str,
-    /// MB/s that it should reach.
+    /// The target in MB/s.
     target: Option<f64>,
     lengths: Vec<Length>,
     attach: Attach,
 }
 
-/// Reading a stream of one length.
+/// The results for a stream of one length.
 struct Length {
     events: u64,
     payload: u64,
     seconds: f64,
 }
 
-/// Microseconds to the first byte of the first event, by place.
+/// Microseconds to the first byte of the first event, by position.
 struct Attach {
     at_start: f64,
     before_end: f64,
-    /// With nothing but the answer left to send.
+    /// Only the response is left to send.
     at_end: f64,
 }
 
-/// A stream that has been filled.
+/// A stream with all its events.
 struct Filled {
     events: u64,
     /// The id of the event before the first one.
@@ -127,7 +128,7 @@ async fn measure(peer: &Peer, options: &Replay) -> Result<(Vec<Length>, Attach),
     Ok((lengths, attach))
 }
 
-/// Has a call fill its stream, and reads it once as it grows.
+/// Makes a call that fills its stream, and reads the stream as it grows.
 async fn fill(target: &Target, session: &str, events: u64, size: u64, name: &str) -> Result<Filled, Error> {
     let call = format!(
         r#"{{"jsonrpc":"2.0","id":"{events}","method":"tools/call","params":{{"name":"fill","arguments":{{"events":{events},"size":{size}}}}}}}"#
@@ -165,12 +166,13 @@ async fn attach(
     let places = [0, stream.events - BEFORE_END, stream.events];
     let mut samples = [const { Vec::new() }; 3];
     for round in 0..attaches {
-        // Each order as often as any other: what a connection leaves behind must not burden always the same place.
+        // Each order is used equally often, so that the after-effects of a connection do not always
+        // affect the same position.
         for turn in 0..places.len() {
             let at = if round % 2 == 0 { turn + round / 2 } else { places.len() - 1 - turn + round / 2 };
             let at = at % places.len();
             samples[at].push(first_byte(target, session, stream, places[at]).await?);
-            // The server notices that the last connection is gone.
+            // The server detects the end of the last connection.
             sleep(Duration::from_millis(2)).await;
         }
     }
@@ -180,7 +182,8 @@ async fn attach(
     Ok(Attach { at_start, before_end, at_end })
 }
 
-/// Microseconds from the request to the first byte of the first event after number `after`.
+/// Returns the microseconds from the request to the first byte of the first event after number
+/// `after`.
 async fn first_byte(target: &Target, session: &str, stream: &Filled, after: u64) -> Result<f64, Error> {
     let socket = target.connect().await?;
     let id = with_number(&stream.start, after).ok_or("an event id of another form")?;
@@ -191,7 +194,7 @@ async fn first_byte(target: &Target, session: &str, stream: &Filled, after: u64)
     Ok(start.elapsed().as_secs_f64() * 1e6)
 }
 
-/// The id of another event of the same stream: `STREAM-NUMBER-SESSION`.
+/// Returns the id of another event of the same stream: `STREAM-NUMBER-SESSION`.
 fn with_number(id: &str, number: u64) -> Option<String> {
     let (stream, rest) = id.split_once('-')?;
     let (_, session) = rest.split_once('-')?;

@@ -1,4 +1,4 @@
-//! The outcome of `replay` as a table for people and as one line of JSON for machines.
+//! Prints the results of `replay` as a table and as one line of JSON.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Attach, Length, Outcome};
 
-/// How much the cost of attaching may depend on the place.
+/// How much the cost of attaching may depend on the position.
 const ATTACH_TOLERANCE: f64 = 0.1;
 
 pub(super) fn table(outcomes: &[Outcome]) -> String {
@@ -87,14 +87,14 @@ impl Outcome {
         Some(self.lengths.last()?.speed() >= self.target?)
     }
 
-    /// What an event of the longest stream costs over what one of the shortest does.
+    /// Returns the cost of an event of the longest stream over that of the shortest.
     fn linearity(&self) -> Option<f64> {
         Some(self.lengths.last()?.us_per_event() / self.lengths.first()?.us_per_event())
     }
 }
 
 impl Length {
-    /// Megabytes of payload per second.
+    /// Returns megabytes of payload per second.
     fn speed(&self) -> f64 {
         self.payload as f64 / 1e6 / self.seconds
     }

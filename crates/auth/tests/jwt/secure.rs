@@ -1,4 +1,4 @@
-//! Keys that come over TLS.
+//! Tests that keys are fetched over TLS only from a server with a trusted certificate.
 
 use steadfast_auth::{Jwt, Keys};
 use steadfast_http::Denied;
@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::support::secure::{Age, Secure};
 use crate::support::{Signer, claims, clock, json, principal, settings, verdict};
 
-/// Publishes this text.
+/// Starts an HTTPS server that responds with this text.
 async fn publish(text: String) -> Secure {
     Secure::listen(Age::InTime, move |mut stream| {
         let text = text.clone();
@@ -26,13 +26,13 @@ async fn publish(text: String) -> Secure {
 }
 
 #[tokio::test]
-async fn keys_are_believed_from_whoever_proves_its_name() {
+async fn keys_are_fetched_only_from_a_server_with_a_trusted_certificate() {
     let signer = Signer::new("a");
     let publisher = publish(json!({"keys": [signer.jwk()]}).to_string()).await;
     let keys = Keys::Url(publisher.url("/keys"));
     let token = signer.token(&claims());
-    let stranger = Jwt::start(settings(keys.clone()), clock()).await.unwrap();
-    assert!(matches!(verdict(&stranger, &token).await, Err(Denied::Unavailable { .. })));
+    let distrusting = Jwt::start(settings(keys.clone()), clock()).await.unwrap();
+    assert!(matches!(verdict(&distrusting, &token).await, Err(Denied::Unavailable { .. })));
     let mut settings = settings(keys);
     settings.tls = publisher.tls();
     let jwt = Jwt::start(settings, clock()).await.unwrap();

@@ -1,38 +1,38 @@
-//! Tokens of every kind but the right one.
+//! Tests of tokens: which are accepted, and how each invalid one is refused.
 
 use std::time::Duration;
 
 use ring::hmac;
-use steadfast_auth::{Jwt, MAX_CLAIM_BYTES, Names, Settings, TokenError};
+use steadfast_auth::{Jwt, MAX_CLAIM_BYTES, PrincipalClaims, Settings, TokenError};
 use steadfast_engine::Principal;
 use steadfast_http::{Denied, Identified, Identify as _};
 
 use crate::support::{
-    Act, ISSUER, NOW, Publisher, RESOURCE, Signer, base64, claims, claims_with, clock, head, identify,
+    Behaviour, ISSUER, NOW, Publisher, RESOURCE, Signer, base64, claims, claims_with, clock, head, identify,
     invalid, json, missing, principal, settings, verdict, within,
 };
 
-/// A verifier that has its keys: those of the first signer.
+/// Starts a verifier that has fetched the signer's key.
 async fn verifier(signer: &Signer, change: impl FnOnce(&mut Settings)) -> Jwt {
-    let publisher = Publisher::start(Act::keys(&[signer.jwk()])).await;
+    let publisher = Publisher::start(Behaviour::keys(&[signer.jwk()])).await;
     let mut settings = settings(publisher.keys());
     change(&mut settings);
     let jwt = Jwt::start(settings, clock()).await.unwrap();
-    // Whatever is asked first waits for the keys, and after that nobody does.
+    // The first token waits for the keys, so the tokens of the test do not.
     let first = verdict(&jwt, &signer.token(&claims_with(&json!({"exp": 0})))).await;
     assert_eq!(first, Err(invalid(&TokenError::Expired)));
     jwt
 }
 
-/// What a token comes to, which must be known at once.
+/// Checks the result of a token, which must not need a fetch.
 fn check(jwt: &Jwt, what: &str, token: &str, expect: Result<&str, TokenError>) {
-    let Identified::Known(verdict) = identify(jwt, token) else { panic!("{what}: not known at once") };
+    let Identified::Known(verdict) = identify(jwt, token) else { panic!("{what}: needs a fetch") };
     let expect = expect.map_err(|error| invalid(&error)).and_then(principal);
     assert_eq!(verdict, expect, "{what}");
 }
 
 #[tokio::test]
-async fn claims_are_what_they_should_be() {
+async fn claims_are_checked() {
     let signer = Signer::new("a");
     let jwt = verifier(&signer, |_| {}).await;
     let long = "x".repeat(MAX_CLAIM_BYTES);
@@ -57,7 +57,7 @@ async fn claims_are_what_they_should_be() {
         (json!({"aud": ""}), Err(TokenError::Audience)),
         (json!({"aud": null}), Err(TokenError::Claims)),
         (json!({"aud": {RESOURCE: true}}), Err(TokenError::Claims)),
-        // Half a minute is forgiven, and not a moment more.
+        // The leeway is 30 seconds.
         (json!({"exp": NOW - 29}), Ok("alice")),
         (json!({"exp": NOW as f64 - 29.5}), Ok("alice")),
         (json!({"exp": NOW - 30}), Err(TokenError::Expired)),
@@ -77,12 +77,12 @@ async fn claims_are_what_they_should_be() {
 }
 
 #[tokio::test]
-async fn headers_are_what_they_should_be() {
+async fn headers_are_checked() {
     let (signer, stranger) = (Signer::new("a"), Signer::new("a"));
     let jwt = verifier(&signer, |_| {}).await;
     for (header, expect) in [
         (json!({"alg": "EdDSA", "kid": "a"}), Ok("alice")),
-        // There is one key, so it needs no name.
+        // The set has one key, so the token need not name it.
         (json!({"alg": "EdDSA"}), Ok("alice")),
         (json!({"alg": "EdDSA", "typ": "JWT"}), Ok("alice")),
         (json!({"alg": "EdDSA", "typ": "application/AT+jwt"}), Ok("alice")),
@@ -102,7 +102,7 @@ async fn headers_are_what_they_should_be() {
     ] {
         check(&jwt, &header.to_string(), &signer.token_with(&header, &claims()), expect);
     }
-    // A key that comes with its token proves nothing.
+    // A key inside the token is ignored.
     let jwk = stranger.jwk();
     for header in [
         json!({"alg": "EdDSA", "kid": "a"}),
@@ -115,7 +115,7 @@ async fn headers_are_what_they_should_be() {
 }
 
 #[tokio::test]
-async fn what_is_no_token_is_refused() {
+async fn malformed_and_forged_tokens_are_refused() {
     let signer = Signer::new("a");
     let jwt = verifier(&signer, |_| {}).await;
     let good = signer.token(&claims());
@@ -123,7 +123,7 @@ async fn what_is_no_token_is_refused() {
     let (signed, signature) = good.rsplit_once('.').unwrap();
     let (header, payload) = signed.split_once('.').unwrap();
     let none = base64(br#"{"alg":"none"}"#);
-    // Whoever took the public key for a secret would believe this.
+    // A verifier that used the public key as an HMAC secret would accept this token.
     let x = signer.jwk()["x"].as_str().unwrap().to_owned();
     let confused = format!("{}.{payload}", base64(br#"{"alg":"HS256","kid":"a"}"#));
     let tag = |key: &[u8]| {
@@ -176,17 +176,17 @@ async fn a_token_is_sent_once_as_a_bearer_token() {
         let Identified::Known(verdict) = jwt.identify(&head(&values)) else { panic!("{what}") };
         assert_eq!(verdict, expect, "{what}");
     }
-    // Never from the address.
+    // A token in the query is ignored.
     let request = http::Request::post(format!("/mcp?access_token={good}")).body(()).unwrap();
     let Identified::Known(verdict) = jwt.identify(&request.into_parts().0) else { panic!("a query") };
     assert_eq!(verdict, Err(missing()));
 }
 
 #[tokio::test]
-async fn scopes_are_needed_where_they_are_wanted() {
+async fn required_scopes_are_checked() {
     let signer = Signer::new("a");
     let wanted = vec!["mcp:read".to_owned(), "mcp:write".to_owned()];
-    let publisher = Publisher::start(Act::keys(&[signer.jwk()])).await;
+    let publisher = Publisher::start(Behaviour::keys(&[signer.jwk()])).await;
     let settings = Settings { scopes: wanted, ..settings(publisher.keys()) };
     let jwt = Jwt::start(settings, clock()).await.unwrap();
     let challenge = "Bearer resource_metadata=\"https://mcp.example.com/.well-known/oauth-protected-resource/mcp\", \
@@ -210,10 +210,10 @@ async fn scopes_are_needed_where_they_are_wanted() {
 }
 
 #[tokio::test]
-async fn a_client_is_part_of_the_name_where_that_is_wanted() {
+async fn the_client_can_be_part_of_the_principal() {
     let signer = Signer::new("a");
-    let jwt = verifier(&signer, |settings| settings.names = Names::SubjectAndClient).await;
-    // The line must not blur between who and with what.
+    let jwt = verifier(&signer, |settings| settings.principal = PrincipalClaims::SubjectAndClient).await;
+    // Different pairs of subject and client must have different principals.
     let mut names = std::collections::BTreeSet::new();
     for (change, subject, client) in [
         (json!({"client_id": "app"}), "alice", "app"),
@@ -231,9 +231,9 @@ async fn a_client_is_part_of_the_name_where_that_is_wanted() {
 }
 
 #[tokio::test]
-async fn a_token_ends_while_it_is_in_use() {
+async fn a_token_expires_while_it_is_in_use() {
     let signer = Signer::new("a");
-    let publisher = Publisher::start(Act::keys(&[signer.jwk()])).await;
+    let publisher = Publisher::start(Behaviour::keys(&[signer.jwk()])).await;
     let clock = clock();
     let jwt = Jwt::start(settings(publisher.keys()), clock.clone()).await.unwrap();
     let token = signer.token(&claims());

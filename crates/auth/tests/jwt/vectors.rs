@@ -1,4 +1,5 @@
-//! Signatures that others have made: OpenSSL for each algorithm, and the examples of the RFCs.
+//! Tests with signatures of other implementations: OpenSSL for each algorithm, and the examples of
+//! the RFCs.
 
 use http::Uri;
 use steadfast_auth::{Algorithm, Jwt, Keys, Settings, TokenError};
@@ -16,7 +17,7 @@ async fn verifier(keys: &str, change: impl FnOnce(&mut Settings)) -> Jwt {
     Jwt::start(settings, clock()).await.unwrap()
 }
 
-/// Algorithm, key and token.
+/// Returns algorithm, key and token of each line.
 fn tokens() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     TOKENS.lines().map(|line| {
         let mut parts = line.split(' ');
@@ -25,26 +26,26 @@ fn tokens() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> 
 }
 
 #[tokio::test]
-async fn each_algorithm_is_understood() {
+async fn each_algorithm_is_supported() {
     let jwt = verifier(KEYS, |_| {}).await;
     let mut seen = Vec::new();
     for (algorithm, key, token) in tokens() {
-        // A modulus of 1024 bits can be factored by whoever wants to pay for it.
+        // A modulus of 1024 bits is too short: it can be factored.
         let expect = if key == "small" { Err(invalid(&TokenError::Signature)) } else { principal("alice") };
         assert_eq!(verdict(&jwt, token).await, expect, "{algorithm} {key}");
         seen.push(algorithm);
-        // One bit of difference is enough, wherever it is.
+        // One changed character makes the signature invalid.
         let middle = token.len() - 20;
         let letter = if token.as_bytes()[middle] == b'A' { "B" } else { "A" };
-        let spoilt = format!("{}{letter}{}", &token[..middle], &token[middle + 1..]);
-        assert_eq!(verdict(&jwt, &spoilt).await, Err(invalid(&TokenError::Signature)), "{algorithm} {key}");
+        let changed = format!("{}{letter}{}", &token[..middle], &token[middle + 1..]);
+        assert_eq!(verdict(&jwt, &changed).await, Err(invalid(&TokenError::Signature)), "{algorithm} {key}");
     }
     let missing: Vec<_> = Algorithm::ALL.into_iter().filter(|one| !seen.contains(&one.name())).collect();
     assert_eq!(missing, []);
 }
 
 #[tokio::test]
-async fn only_the_algorithms_on_the_list_are_taken() {
+async fn only_the_configured_algorithms_are_accepted() {
     for allowed in Algorithm::ALL {
         let jwt = verifier(KEYS, |settings| settings.algorithms = vec![allowed]).await;
         for (algorithm, _, token) in tokens().filter(|(_, key, _)| *key != "small") {
@@ -58,9 +59,9 @@ async fn only_the_algorithms_on_the_list_are_taken() {
     }
 }
 
-/// A signature of one algorithm is none of another, even by the same key.
+/// A signature is valid for its own algorithm only, even with the same key.
 #[tokio::test]
-async fn the_algorithm_is_what_was_signed_with() {
+async fn the_header_cannot_change_the_algorithm() {
     let jwt = verifier(KEYS, |_| {}).await;
     for (algorithm, key, token) in tokens().filter(|(_, key, _)| *key != "small") {
         let (_, rest) = token.split_once('.').unwrap();
@@ -74,8 +75,9 @@ async fn the_algorithm_is_what_was_signed_with() {
 }
 
 #[tokio::test]
-async fn the_examples_of_the_rfcs_are_signed_well() {
-    // RFC 7515, A.3, and RFC 8037, A.4. What they say is no access token, and that comes after the signature.
+async fn the_examples_of_the_rfcs_are_verified() {
+    // RFC 7515, A.3, and RFC 8037, A.4. Their claims are not those of an access token; claims are
+    // checked after the signature.
     let es256 = (
         r#"{"keys":[{"kty":"EC","crv":"P-256","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}]}"#,
         "eyJhbGciOiJFUzI1NiJ9.eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ.DtEhU3ljbEg8L38VWAfUAqOyKAM6-Xx-F4GawxaepmXFCgfTjDxw5djxLa8ISlSApmWQxfKTUJqPP3-Kg6NU1Q",
@@ -91,7 +93,7 @@ async fn the_examples_of_the_rfcs_are_signed_well() {
 }
 
 #[tokio::test]
-async fn a_file_without_keys_is_refused_at_the_start() {
+async fn a_file_without_keys_fails_the_start() {
     for text in ["", "{}", r#"{"keys":[]}"#, "<html>"] {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();

@@ -1,4 +1,5 @@
-//! A call in a session: posted, followed over as many connections as it takes, cancelled if its owner wants.
+//! Runs a call in a session: posts it, follows its stream over as many connections as necessary,
+//! and renews a lost session.
 
 use std::sync::Arc;
 
@@ -8,165 +9,177 @@ use steadfast_wire::sse::Kind;
 use steadfast_wire::{RequestId, headers};
 use tokio::time::Instant;
 
-use super::receive::{post, receive};
+use super::dispatch::{dispatch, post};
 use super::{Session, Sessions};
-use crate::errand::Job;
+use crate::call::CallSpec;
 use crate::error::Error;
-use crate::incoming::{End, Incoming, Over, Stream};
-use crate::link::unanswered;
-use crate::message::{self, Answer};
-use crate::owner::{Event, RaceSign};
-use crate::resume::Position;
+use crate::handler::{Event, Misrouting};
+use crate::peer::{
+    Answer, CloseCause, EventStream, ServerResponse, StreamEnd, StreamPosition, message,
+    no_answer_in_response,
+};
 use crate::shared::Shared;
 
-/// Runs a call to its answer. `posted` is the session that the server may know it from.
+/// Runs a call and returns its answer. Sets `sent_in_session` to the session in which the server
+/// may know the call.
 pub(crate) async fn call(
     shared: &Arc<Shared>,
     sessions: &Sessions,
-    job: &Job,
-    posted: &mut Option<Arc<Session>>,
+    spec: &CallSpec,
+    sent_in_session: &mut Option<Arc<Session>>,
 ) -> Result<Answer, Error> {
-    let text = message::request(&job.id, &job.method, job.params_text().as_deref());
+    let text = message::request(&spec.id, &spec.method, spec.params_text().as_deref());
     let mut session = sessions.current();
-    let first = session.generation;
+    let first_generation = session.generation;
     loop {
-        *posted = Some(Arc::clone(&session));
-        let response = shared.link.call(session.headers(), text.clone()).await?;
-        let run = Run { shared, session: &session, job };
-        match Incoming::read(response, &shared.link.limits).await? {
-            Incoming::Whole(body) => return run.told(run.whole(&body).await),
-            Incoming::Stream(stream) => {
-                job.listener.taken();
-                return run.told(run.follow(stream).await);
+        *sent_in_session = Some(Arc::clone(&session));
+        let response = shared.peer.call(session.headers(), text.clone()).await?;
+        let running = RunningCall { shared, session: &session, spec };
+        match ServerResponse::read(response, &shared.peer.limits).await? {
+            ServerResponse::Complete(body) => return running.report_answered(running.read_body(&body).await),
+            ServerResponse::Stream(stream) => {
+                spec.observer.on_stream_opened();
+                return running.report_answered(running.follow_stream(stream).await);
             }
-            Incoming::Refusal { status, body, challenge } => {
-                let list = shared.link.messages(&body, session.revision).unwrap_or_default();
-                let answer = list.iter().find_map(|message| message.answer_to(&job.id));
+            ServerResponse::Refusal { status, body, challenge } => {
+                let list = shared.peer.messages(&body, session.revision).unwrap_or_default();
+                let answer = list.iter().find_map(|message| message.answer_to(&spec.id));
                 let unknown_method =
                     answer.as_ref().and_then(Answer::code) == Some(i64::from(METHOD_NOT_FOUND));
-                // Whatever else it says, this is about what it was shown, and no answer to the call.
+                // Such a status is about the credentials, whatever the body says, and is not an
+                // answer to the call.
                 let is_about_credentials = status == StatusCode::UNAUTHORIZED
                     || status == StatusCode::FORBIDDEN && challenge.is_some();
                 match answer.filter(|_| !is_about_credentials) {
-                    _ if session.is_lost(status) && !unknown_method => {}
+                    _ if session.status_means_lost(status) && !unknown_method => {}
                     Some(answer) => return Ok(answer),
-                    None if Box::pin(sessions.has_lost(shared, &session, first, status)).await => {}
+                    None if Box::pin(sessions.is_session_lost(
+                        shared,
+                        &session,
+                        first_generation,
+                        status,
+                    ))
+                    .await => {}
                     None => return Err(Error::refused(status, &body, challenge)),
                 }
             }
         }
-        // The server has forgotten the session, so it has not touched the call.
-        *posted = None;
-        if session.generation != first {
+        // The server has lost the session, so it has not executed the call.
+        *sent_in_session = None;
+        if session.generation != first_generation {
             return Err(Error::SessionLost);
         }
         session = Box::pin(sessions.renew(shared, &session)).await?;
     }
 }
 
-/// Tells the server that nobody waits for this call any more. It is told once; if that fails, it finds out in the end.
-pub(crate) async fn tell_cancelled(shared: &Shared, session: &Session, id: &RequestId) {
+/// Tells the server that the call was cancelled. Does not retry: if the notification is lost, the
+/// server runs the call for nothing.
+pub(crate) async fn send_cancelled(shared: &Shared, session: &Session, id: &RequestId) {
     let params = format!(r#"{{"requestId":{id}}}"#);
     let text = message::notification("notifications/cancelled", Some(&params));
     if let Err(error) = post(shared, session, text).await {
-        tracing::debug!(%error, "a cancellation did not reach the server");
+        tracing::debug!(%error, "could not tell the server that a call was cancelled");
     }
 }
 
 /// A call that the server has begun to answer.
-struct Run<'a> {
+struct RunningCall<'a> {
     shared: &'a Arc<Shared>,
     session: &'a Arc<Session>,
-    job: &'a Job,
+    spec: &'a CallSpec,
 }
 
-impl Run<'_> {
-    /// An answer is a sign of life.
-    fn told(&self, outcome: Result<Answer, Error>) -> Result<Answer, Error> {
+impl RunningCall<'_> {
+    /// Notifies waiting tasks that the server is reachable.
+    fn report_answered(&self, outcome: Result<Answer, Error>) -> Result<Answer, Error> {
         if outcome.is_ok() {
-            self.shared.answered.notify_waiters();
+            self.shared.call_answered.notify_waiters();
         }
         outcome
     }
 
-    /// A body without the answer, or none at all, as with status 202: the server has probably executed the call.
-    async fn whole(&self, body: &bytes::Bytes) -> Result<Answer, Error> {
+    /// Reads the answer from a body. If the body holds no answer or is empty, as with status 202,
+    /// the server has probably executed the call.
+    async fn read_body(&self, body: &bytes::Bytes) -> Result<Answer, Error> {
         let answer = if body.trim_ascii().is_empty() { None } else { self.messages(body).await? };
         answer.ok_or_else(|| {
-            self.shared.owner.event(Event::RaceSuspected(RaceSign::NoAnswer));
-            unanswered()
+            self.shared.handler.on_event(Event::MisroutingSuspected(Misrouting::ResponseWithoutAnswer));
+            no_answer_in_response()
         })
     }
 
-    async fn follow(&self, mut stream: Stream) -> Result<Answer, Error> {
-        let mut position = Position::default();
+    async fn follow_stream(&self, mut stream: EventStream) -> Result<Answer, Error> {
+        let mut position = StreamPosition::default();
         loop {
             position.connected();
             let begun = Instant::now();
             let why = loop {
                 let event = match stream.next().await {
                     Ok(event) => event,
-                    Err(End::Over(why)) => break why,
-                    Err(End::TooMuch(error)) => return Err(Error::BadAnswer(error.to_string())),
+                    Err(StreamEnd::Closed(why)) => break why,
+                    Err(StreamEnd::OverLimit(error)) => return Err(Error::BadAnswer(error.to_string())),
                 };
-                let is_new = position.note(&event);
+                let is_new = position.record(&event);
                 if !is_new || event.kind != Kind::Message || event.data.is_empty() {
                     continue;
                 }
                 if let Some(answer) = self.messages(&event.data).await? {
-                    stream.let_go();
+                    stream.drain_in_background();
                     return Ok(answer);
                 }
             };
-            let was_there = position.ended(begun.elapsed());
-            if position.is_hung_up_on() {
-                let why = format!("{why}, and each time it is resumed it ends without a word");
+            let was_held = position.ended(begun.elapsed());
+            if position.is_closed_repeatedly() {
+                let why = format!("{why}, and each resumption ended without an event");
                 return Err(Error::OutcomeUnknown { why });
             }
-            if was_there && why == Over::Ended && position.wants_to_be_polled() {
-                self.job.listener.sent_away();
+            if was_held && why == CloseCause::Ended && position.expects_polling() {
+                self.spec.observer.on_polling_requested();
             }
             stream = Box::pin(self.resume(&mut position, why.to_string())).await?;
         }
     }
 
-    /// Takes the messages of a body or an event, and gives our answer if it is among them.
+    /// Dispatches the messages of a body or an event. Returns the answer to this call if it is
+    /// among them.
     async fn messages(&self, bytes: &bytes::Bytes) -> Result<Option<Answer>, Error> {
         let mut answer = None;
-        for message in self.shared.link.messages(bytes, self.session.revision)? {
-            match message.answer_to(&self.job.id) {
+        for message in self.shared.peer.messages(bytes, self.session.revision)? {
+            match message.answer_to(&self.spec.id) {
                 Some(found) => answer = Some(found),
-                None => Box::pin(receive(self.shared, self.session, message, Some(self.job))).await,
+                None => Box::pin(dispatch(self.shared, self.session, message, Some(self.spec))).await,
             }
         }
         Ok(answer)
     }
 
-    /// The rest of the stream on another connection. `why` tells how the last one ended.
-    async fn resume(&self, position: &mut Position, mut why: String) -> Result<Stream, Error> {
-        let link = &self.shared.link;
+    /// Resumes the stream on a new connection. `why` says how the previous one ended.
+    async fn resume(&self, position: &mut StreamPosition, mut why: String) -> Result<EventStream, Error> {
+        let peer = &self.shared.peer;
         loop {
             let Some(last) = position.last_event_id() else {
                 return Err(Error::OutcomeUnknown { why: format!("{why}, and it cannot be resumed") });
             };
-            if position.is_given_up(&link.backoff) {
-                return Err(Error::OutcomeUnknown { why: format!("{why}, too often in a row") });
+            if position.should_give_up(&peer.backoff) {
+                return Err(Error::OutcomeUnknown { why: format!("{why}, too many times in a row") });
             }
-            tokio::time::sleep(position.wait(&link.backoff)).await;
+            tokio::time::sleep(position.wait(&peer.backoff)).await;
             let mut headers = self.session.headers();
             headers.insert(headers::LAST_EVENT_ID, last);
-            why = match link.get(headers).await {
-                Ok(response) => match Incoming::read(response, &link.limits).await {
-                    Ok(Incoming::Stream(stream)) => return Ok(stream),
-                    Ok(Incoming::Refusal { status, .. }) if may_pass(status) => {
+            why = match peer.get(headers).await {
+                Ok(response) => match ServerResponse::read(response, &peer.limits).await {
+                    Ok(ServerResponse::Stream(stream)) => return Ok(stream),
+                    Ok(ServerResponse::Refusal { status, .. }) if is_transient(status) => {
                         format!("resuming was refused with status {status}")
                     }
-                    Ok(Incoming::Refusal { status, .. }) => {
+                    Ok(ServerResponse::Refusal { status, .. }) => {
                         let why = format!("the stream broke, and resuming was refused with status {status}");
                         return Err(Error::OutcomeUnknown { why });
                     }
-                    Ok(Incoming::Whole(_)) => {
-                        let why = "the stream broke, and resuming gave no stream".to_owned();
+                    Ok(ServerResponse::Complete(_)) => {
+                        let why =
+                            "the stream broke, and the response to the resumption is not a stream".to_owned();
                         return Err(Error::OutcomeUnknown { why });
                     }
                     Err(error) => error.to_string(),
@@ -178,9 +191,9 @@ impl Run<'_> {
     }
 }
 
-/// Whether a refusal may be over soon.
-fn may_pass(status: StatusCode) -> bool {
-    // A conflict: it has not noticed yet that the connection before was cut.
-    let passing = [StatusCode::TOO_MANY_REQUESTS, StatusCode::REQUEST_TIMEOUT, StatusCode::CONFLICT];
-    status.is_server_error() || passing.contains(&status)
+/// Returns true if a retry may succeed.
+fn is_transient(status: StatusCode) -> bool {
+    // 409: the server has not noticed yet that the previous connection was cut.
+    let transient = [StatusCode::TOO_MANY_REQUESTS, StatusCode::REQUEST_TIMEOUT, StatusCode::CONFLICT];
+    status.is_server_error() || transient.contains(&status)
 }

@@ -1,12 +1,12 @@
 //! Revisions with sessions: 2025-03-26, 2025-06-18 and 2025-11-25.
 
 mod call;
-mod forgotten;
-mod receive;
+mod dispatch;
 mod session;
-mod standalone;
+mod session_probe;
+mod standalone_stream;
 
-pub(crate) use call::{call, tell_cancelled};
-pub(crate) use receive::post;
-pub(crate) use session::{Session, Sessions, close, initialize, notify, reopen};
-pub(crate) use standalone::hold_standalone;
+pub(crate) use call::{call, send_cancelled};
+pub(crate) use dispatch::post;
+pub(crate) use session::{Session, Sessions, close, initialize, notify, resume_session};
+pub(crate) use standalone_stream::run_standalone_stream;

@@ -1,10 +1,11 @@
-//! The stateless revision, 2026-07-28: every request says who sends it and what it can do, and nothing is remembered.
+//! Calls of the stateless revision, 2026-07-28. Every request carries the client's identity and
+//! capabilities, and the server keeps no state between requests.
 
 mod call;
-mod head;
-mod inputs;
-mod tools;
+mod input_required;
+mod request_head;
+mod tool_annotations;
 
 pub(crate) use call::{call, notify, supported, supported_in};
-pub(crate) use head::discover;
-pub(crate) use tools::Tools;
+pub(crate) use request_head::discover;
+pub(crate) use tool_annotations::ToolAnnotations;

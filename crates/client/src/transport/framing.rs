@@ -1,51 +1,54 @@
-//! Where the body of an answer ends, and what of its bytes is content.
+//! Decodes the body of an HTTP/1.1 response: finds its end and removes chunk framing.
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, StatusCode};
 
-/// A line that says how long a chunk is may have extensions that nobody reads, up to this.
+/// The longest chunk-size line, in bytes. Chunk extensions are ignored.
 const MAX_SIZE_LINE: usize = 4 << 10;
-/// Fields after the last chunk. Nobody reads them either.
+/// The longest trailer section, in bytes. Trailers are ignored.
 const MAX_TRAILERS: usize = 16 << 10;
 
-/// How a body is framed, and how far it was read.
+/// How a body is framed, and how much of it was read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Framing {
-    /// As many bytes are to come.
+    /// This many bytes are still missing.
     Length(u64),
     Chunked(Chunked),
     UntilClosed,
 }
 
+/// Which part of a chunked body comes next.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Chunked {
+    /// The line with the size of a chunk.
     Size,
-    /// As many bytes of this chunk are to come.
+    /// This many bytes of the chunk are still missing.
     Data(u64),
+    /// The line break after the data of a chunk.
     DataEnd,
-    /// As many bytes of them were read.
+    /// This many bytes of the trailers were read.
     Trailers(usize),
     Done,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum Decoded {
     Data(Bytes),
-    /// More has to be read first.
-    More,
+    /// The buffer holds too little to decode.
+    NeedMore,
     End,
 }
 
-/// What a server must not send. It is to blame, or whoever is between.
+/// What is wrong with a response. The server or a proxy is to blame.
 pub(super) type Malformed = &'static str;
 
 impl Framing {
-    pub(super) fn of(status: StatusCode, headers: &HeaderMap) -> Result<Self, Malformed> {
+    pub(super) fn from_head(status: StatusCode, headers: &HeaderMap) -> Result<Self, Malformed> {
         if matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
             return Ok(Self::Length(0));
         }
-        // The encoding that was applied last is named last.
+        // The last encoding in the list was applied last.
         if let Some(value) = headers.get_all(TRANSFER_ENCODING).iter().next_back() {
             let last = value.as_bytes().rsplit(|byte| *byte == b',').next().unwrap_or_default();
             let is_chunked = last.trim_ascii().eq_ignore_ascii_case(b"chunked");
@@ -54,88 +57,93 @@ impl Framing {
         let mut length = None;
         for value in headers.get_all(CONTENT_LENGTH) {
             let value = value.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-            let value: u64 =
-                value.and_then(|text| text.parse().ok()).ok_or("its Content-Length is no number")?;
+            let value: u64 = value
+                .and_then(|text| text.parse().ok())
+                .ok_or("the Content-Length of the response is not a number")?;
             if length.replace(value).is_some_and(|before| before != value) {
-                return Err("its Content-Length is several numbers");
+                return Err("the response has several different Content-Length values");
             }
         }
         Ok(length.map_or(Self::UntilClosed, Self::Length))
     }
 
-    /// Takes what can be had of the buffer.
-    pub(super) fn step(&mut self, buffer: &mut BytesMut) -> Result<Step, Malformed> {
+    /// Decodes as much as possible from the buffer.
+    pub(super) fn decode(&mut self, buffer: &mut BytesMut) -> Result<Decoded, Malformed> {
         match self {
-            Self::Length(0) => Ok(Step::End),
-            Self::Length(left) => Ok(content(left, buffer)),
+            Self::Length(0) => Ok(Decoded::End),
+            Self::Length(remaining) => Ok(content(remaining, buffer)),
             Self::UntilClosed => Ok(content(&mut { u64::MAX }, buffer)),
-            Self::Chunked(chunked) => chunked.step(buffer),
+            Self::Chunked(chunked) => chunked.decode(buffer),
         }
     }
 
-    /// How much content is to come, if that is known.
-    pub(super) fn left(&self) -> Option<u64> {
+    /// The number of missing bytes, if it is known.
+    pub(super) fn remaining(&self) -> Option<u64> {
         match self {
-            Self::Length(left) => Some(*left),
+            Self::Length(remaining) => Some(*remaining),
             Self::Chunked(_) | Self::UntilClosed => None,
         }
     }
 
-    /// Whether it is complete if the connection is closed now.
-    pub(super) fn may_end(&self) -> bool {
+    /// Returns true if the body is complete when the server closes the connection.
+    pub(super) fn ends_at_close(&self) -> bool {
         matches!(self, Self::UntilClosed)
     }
 }
 
 impl Chunked {
-    fn step(&mut self, buffer: &mut BytesMut) -> Result<Step, Malformed> {
+    fn decode(&mut self, buffer: &mut BytesMut) -> Result<Decoded, Malformed> {
         loop {
             match self {
                 Self::Size => match httparse::parse_chunk_size(buffer) {
-                    Ok(httparse::Status::Complete((line, size))) => {
-                        buffer.advance(line);
+                    Ok(httparse::Status::Complete((line_bytes, size))) => {
+                        buffer.advance(line_bytes);
                         *self = if size == 0 { Self::Trailers(0) } else { Self::Data(size) };
                     }
-                    Ok(httparse::Status::Partial) if buffer.len() <= MAX_SIZE_LINE => return Ok(Step::More),
-                    Ok(httparse::Status::Partial) | Err(_) => return Err("the size of a chunk is no number"),
+                    Ok(httparse::Status::Partial) if buffer.len() <= MAX_SIZE_LINE => {
+                        return Ok(Decoded::NeedMore);
+                    }
+                    Ok(httparse::Status::Partial) | Err(_) => {
+                        return Err("a chunk size in the response is not a number or too long");
+                    }
                 },
                 Self::Data(0) => *self = Self::DataEnd,
-                Self::Data(left) => return Ok(content(left, buffer)),
+                Self::Data(remaining) => return Ok(content(remaining, buffer)),
                 Self::DataEnd => {
                     if buffer.len() < 2 {
-                        return Ok(Step::More);
+                        return Ok(Decoded::NeedMore);
                     }
                     if *buffer.split_to(2) != *b"\r\n" {
-                        return Err("a chunk is longer than it said");
+                        return Err("a chunk of the response is longer than its size");
                     }
                     *self = Self::Size;
                 }
                 Self::Trailers(read) => {
-                    let Some(line) = buffer.iter().position(|byte| *byte == b'\n') else {
+                    let Some(line_end) = buffer.iter().position(|byte| *byte == b'\n') else {
                         if *read + buffer.len() > MAX_TRAILERS {
-                            return Err("it has too much after its last chunk");
+                            return Err("the trailers of the response are too long");
                         }
-                        return Ok(Step::More);
+                        return Ok(Decoded::NeedMore);
                     };
-                    *read += line + 1;
-                    if matches!(&buffer.split_to(line + 1)[..], b"\r\n" | b"\n") {
+                    *read += line_end + 1;
+                    if matches!(&buffer.split_to(line_end + 1)[..], b"\r\n" | b"\n") {
                         *self = Self::Done;
                     }
                 }
-                Self::Done => return Ok(Step::End),
+                Self::Done => return Ok(Decoded::End),
             }
         }
     }
 }
 
-/// As much content as is there, up to what is left.
-fn content(left: &mut u64, buffer: &mut BytesMut) -> Step {
+/// Takes content from the buffer, at most `remaining` bytes.
+fn content(remaining: &mut u64, buffer: &mut BytesMut) -> Decoded {
     if buffer.is_empty() {
-        return Step::More;
+        return Decoded::NeedMore;
     }
-    let size = usize::try_from(*left).unwrap_or(usize::MAX).min(buffer.len());
-    *left -= size as u64;
-    Step::Data(buffer.split_to(size).freeze())
+    let size = usize::try_from(*remaining).unwrap_or(usize::MAX).min(buffer.len());
+    *remaining -= size as u64;
+    Decoded::Data(buffer.split_to(size).freeze())
 }
 
 #[cfg(test)]
@@ -149,19 +157,19 @@ mod tests {
         for (name, value) in fields {
             headers.append(name, HeaderValue::from_static(value));
         }
-        Framing::of(StatusCode::OK, &headers)
+        Framing::from_head(StatusCode::OK, &headers)
     }
 
-    /// All content of these bytes, given in pieces; whether the end was seen.
+    /// Decodes these pieces. Returns the content, and whether the end was reached.
     fn read(mut framing: Framing, pieces: &[&[u8]]) -> Result<(Vec<u8>, bool), Malformed> {
         let (mut buffer, mut all) = (BytesMut::new(), Vec::new());
         for piece in pieces {
             buffer.extend_from_slice(piece);
             loop {
-                match framing.step(&mut buffer)? {
-                    Step::Data(data) => all.extend_from_slice(&data),
-                    Step::More => break,
-                    Step::End => return Ok((all, true)),
+                match framing.decode(&mut buffer)? {
+                    Decoded::Data(data) => all.extend_from_slice(&data),
+                    Decoded::NeedMore => break,
+                    Decoded::End => return Ok((all, true)),
                 }
             }
         }
@@ -185,11 +193,11 @@ mod tests {
         }
         assert!(framing(&[(CONTENT_LENGTH, "1"), (CONTENT_LENGTH, "2")]).is_err());
         let length = HeaderMap::from_iter([(CONTENT_LENGTH, HeaderValue::from_static("5"))]);
-        assert_eq!(Framing::of(StatusCode::NO_CONTENT, &length), Ok(Framing::Length(0)));
+        assert_eq!(Framing::from_head(StatusCode::NO_CONTENT, &length), Ok(Framing::Length(0)));
     }
 
     #[test]
-    fn content_is_the_same_wherever_it_is_cut() {
+    fn content_does_not_depend_on_how_it_is_split() {
         let bytes = b"5\r\nhello\r\n00c;ext=\"1\"\r\n, wide\nworld\r\n0\r\nx-trailer: 1\r\n\r\n";
         for cut in 0..bytes.len() {
             let (first, second) = bytes.split_at(cut);
@@ -198,7 +206,7 @@ mod tests {
                 Ok((b"hello, wide\nworld".to_vec(), true)),
                 "{cut}"
             );
-            // Nothing of it is complete before its last byte.
+            // The body is incomplete until its last byte.
             assert!(!read(chunked(), &[first]).unwrap().1, "{cut}");
         }
         assert_eq!(read(Framing::Length(4), &[b"ab", b"cdef"]), Ok((b"abcd".to_vec(), true)));
@@ -206,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_or_too_much_is_refused() {
+    fn malformed_or_oversized_framing_is_refused() {
         assert!(read(chunked(), &[b"zz\r\n"]).is_err());
         assert!(read(chunked(), &[b"2\r\nabc\r\n"]).is_err());
         assert!(read(chunked(), &[b"fffffffffffffffff\r\n"]).is_err());

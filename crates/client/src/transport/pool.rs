@@ -1,95 +1,97 @@
-//! Connections that are kept for the next request.
+//! Idle connections that later requests can reuse.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use steadfast_wire::Mutex;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use super::line::{Io, Line};
+use super::connection::{Connection, Io};
 
-/// How long a connection is kept for the next request. Node and uvicorn close theirs after 5 s: a request that is under way
-/// then is lost, and nobody can tell whether it was begun.
-const MAX_IDLE: Duration = Duration::from_secs(4);
+/// How long an idle connection stays in the pool. Node and uvicorn close idle connections after 5
+/// s. A request that is sent at that moment is lost, and the client cannot know whether the server
+/// executed it.
+const MAX_IDLE_TIME: Duration = Duration::from_secs(4);
 
-/// Connections that are kept for the next request.
-const MAX_KEPT: usize = 1024;
+/// How many idle connections the pool holds.
+const MAX_IDLE_CONNECTIONS: usize = 1024;
 
-/// Connections that wait for a request.
+/// The idle connections.
 #[derive(Debug)]
-pub(super) struct Pool<T: Io>(Mutex<Kept<T>>);
+pub(super) struct Pool<T: Io>(Mutex<PoolState<T>>);
 
 #[derive(Debug)]
-struct Kept<T: Io> {
-    /// The one that was used last is at the end.
+struct PoolState<T: Io> {
+    /// Ordered by last use; the most recently used connection is last.
     idle: Vec<Idle<T>>,
-    /// Somebody looks after them.
-    is_swept: bool,
+    /// Whether a task that drops expired connections is running.
+    has_sweeper: bool,
 }
 
 #[derive(Debug)]
 struct Idle<T: Io> {
-    line: Box<Line<T>>,
+    connection: Box<Connection<T>>,
     since: Instant,
 }
 
 impl<T: Io> Default for Pool<T> {
     fn default() -> Self {
-        Self(Mutex::new(Kept { idle: Vec::new(), is_swept: false }))
+        Self(Mutex::new(PoolState { idle: Vec::new(), has_sweeper: false }))
     }
 }
 
 impl<T: Io> Pool<T> {
-    /// A connection to this host that can be used here. Those of another runtime would do, but each of their answers had to be told
-    /// from one thread to another.
-    pub(super) fn take(&self, host: &str) -> Option<Box<Line<T>>> {
-        let home = Handle::current().id();
+    /// Takes a usable connection to this host that belongs to the current runtime. A connection of
+    /// another runtime would work, but each of its responses would wake another thread.
+    pub(super) fn take(&self, host: &str) -> Option<Box<Connection<T>>> {
+        let runtime = Handle::current().id();
         loop {
-            let mut kept = self.kept();
-            let at = kept.idle.iter().rposition(|idle| idle.line.home == home && idle.line.host == host)?;
-            let Idle { mut line, since } = kept.idle.remove(at);
-            drop(kept);
-            if since.elapsed() < MAX_IDLE && line.is_usable() {
-                return Some(line);
+            let mut state = self.0.lock();
+            let at = state
+                .idle
+                .iter()
+                .rposition(|idle| idle.connection.runtime == runtime && idle.connection.host == host)?;
+            let Idle { mut connection, since } = state.idle.remove(at);
+            drop(state);
+            if since.elapsed() < MAX_IDLE_TIME && connection.is_usable() {
+                return Some(connection);
             }
         }
     }
 
-    pub(super) fn put(self: &Arc<Self>, line: Box<Line<T>>) {
-        let mut kept = self.kept();
-        if kept.idle.len() >= MAX_KEPT {
+    pub(super) fn put(self: &Arc<Self>, connection: Box<Connection<T>>) {
+        let mut state = self.0.lock();
+        if state.idle.len() >= MAX_IDLE_CONNECTIONS {
             return;
         }
-        kept.idle.push(Idle { line, since: Instant::now() });
-        if !std::mem::replace(&mut kept.is_swept, true) {
+        state.idle.push(Idle { connection, since: Instant::now() });
+        if !std::mem::replace(&mut state.has_sweeper, true) {
             tokio::spawn(sweep(Arc::downgrade(self)));
         }
     }
 
-    /// Lets go of connections that have waited too long. Gives whether any are left.
-    fn let_go(&self) -> bool {
-        let mut kept = self.kept();
-        let (old, young) =
-            std::mem::take(&mut kept.idle).into_iter().partition(|idle| idle.since.elapsed() >= MAX_IDLE);
-        kept.idle = young;
-        kept.is_swept = !kept.idle.is_empty();
-        let is_swept = kept.is_swept;
-        drop(kept);
+    /// Drops expired connections. Returns true if connections are left.
+    fn drop_expired(&self) -> bool {
+        let mut state = self.0.lock();
+        let (old, young) = std::mem::take(&mut state.idle)
+            .into_iter()
+            .partition(|idle| idle.since.elapsed() >= MAX_IDLE_TIME);
+        state.idle = young;
+        state.has_sweeper = !state.idle.is_empty();
+        let has_sweeper = state.has_sweeper;
+        drop(state);
         let old: Vec<Idle<T>> = old;
         drop(old);
-        is_swept
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Kept<T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        has_sweeper
     }
 }
 
 async fn sweep<T: Io>(pool: Weak<Pool<T>>) {
     loop {
-        tokio::time::sleep(MAX_IDLE).await;
+        tokio::time::sleep(MAX_IDLE_TIME).await;
         match pool.upgrade() {
-            Some(pool) if pool.let_go() => {}
+            Some(pool) if pool.drop_expired() => {}
             _ => return,
         }
     }

@@ -1,4 +1,4 @@
-//! Servers that are spoken to over TLS: whom to believe, and the connections.
+//! TLS for the client: trusted authorities, the client certificate, and encrypted connections.
 
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -21,31 +21,32 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tower_service::Service;
 
-use super::{Anchor, Http, set_up};
+use super::{Http, PinnedAddress, with_socket_options};
 use crate::config::{Limits, Timeouts};
-use crate::owner::Boxed;
+use crate::handler::BoxFuture;
 
-/// Which servers are believed to be who they say, and who we say we are. Cheap to clone.
+/// TLS settings: which authorities to trust, and which client certificate to present. Cheap to
+/// clone.
 #[derive(Clone)]
 pub struct Tls(Arc<ClientConfig>);
 
-/// The files that say so, in PEM.
+/// PEM files with TLS settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The authorities to believe, and no others. Without it: those that Mozilla's browsers believe.
+    /// The only authorities to trust. If `None`, the client trusts Mozilla's root certificates.
     pub ca: Option<PathBuf>,
-    /// What servers that ask for it are shown.
+    /// The client certificate for servers that request one.
     pub identity: Option<Identity>,
 }
 
-/// A certificate of our own, with what leads to its authority, and its key.
+/// A client certificate with its chain, and its private key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     pub certificates: PathBuf,
     pub key: PathBuf,
 }
 
-/// Why files cannot be used: whoever wrote them is to blame.
+/// Why files are unusable. The operator who provides the files is to blame.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TlsError {
     #[error("{} cannot be read: {why}", file.display())]
@@ -59,20 +60,20 @@ pub enum TlsError {
 }
 
 impl Tls {
-    /// Believes the authorities that Mozilla's browsers believe. They are part of this library, so that the same binary
-    /// believes the same wherever it runs.
+    /// Trusts Mozilla's root certificates. They are compiled in, so that a binary behaves the same
+    /// on every machine.
     pub fn public() -> Self {
         let roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
-        Self::finish(believing(roots).with_no_client_auth())
+        Self::finish(trusting(roots).with_no_client_auth())
     }
 
-    /// Reads files. They are read once: a change needs another.
+    /// Reads the files. Later changes of the files have no effect on the returned value.
     pub fn load(files: &TlsFiles) -> Result<Self, TlsError> {
         let roots = match &files.ca {
             Some(file) => authorities(file)?,
             None => RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() },
         };
-        let builder = believing(roots);
+        let builder = trusting(roots);
         let Some(Identity { certificates, key }) = &files.identity else {
             return Ok(Self::finish(builder.with_no_client_auth()));
         };
@@ -96,16 +97,16 @@ impl Default for Tls {
     }
 }
 
-/// Leaves out everything: there is a key in it.
+/// Omits all fields, because they contain a private key.
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls").finish_non_exhaustive()
     }
 }
 
-fn believing(roots: RootCertStore) -> ConfigBuilder<ClientConfig, WantsClientCert> {
+fn trusting(roots: RootCertStore) -> ConfigBuilder<ClientConfig, WantsClientCert> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    // The default versions are those that every provider has.
+    // Every provider supports the default versions.
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     builder.expect("ring has the ciphers of TLS 1.2 and 1.3").with_root_certificates(roots)
 }
@@ -115,7 +116,7 @@ fn authorities(file: &Path) -> Result<RootCertStore, TlsError> {
     for certificate in certificates_in(file)? {
         roots.add(certificate).map_err(|error| TlsError::Unusable {
             file: file.to_owned(),
-            why: format!("a certificate is no authority: {error}"),
+            why: format!("a certificate is not a valid authority: {error}"),
         })?;
     }
     Ok(roots)
@@ -136,32 +137,38 @@ fn read(file: &Path) -> Result<Vec<u8>, TlsError> {
 }
 
 impl Http<Secured<GaiResolver>> {
-    /// TLS over TCP, to servers with an `https` address only.
+    /// A transport over TLS. Only `https` addresses are allowed.
     pub fn secured(tls: &Tls, timeouts: &Timeouts, limits: &Limits) -> Self {
         Self::over(Secured::new(HttpConnector::new(), tls, timeouts.connect), limits)
     }
 }
 
-impl Http<Secured<Anchor>> {
-    /// TLS over TCP to where the anchor says. The server there still has to prove the name that requests have.
-    pub fn anchored_and_secured(anchor: &Anchor, tls: &Tls, timeouts: &Timeouts, limits: &Limits) -> Self {
-        let connector = HttpConnector::new_with_resolver(anchor.clone());
+impl Http<Secured<PinnedAddress>> {
+    /// A transport over TLS that connects to the pinned address. The certificate must match the
+    /// host of the request.
+    pub fn pinned_and_secured(
+        pinned_address: &PinnedAddress,
+        tls: &Tls,
+        timeouts: &Timeouts,
+        limits: &Limits,
+    ) -> Self {
+        let connector = HttpConnector::new_with_resolver(pinned_address.clone());
         Self::over(Secured::new(connector, tls, timeouts.connect), limits)
     }
 }
 
-/// Makes connections that are encrypted, and none that are not.
+/// Opens TLS connections, never unencrypted ones.
 #[derive(Clone)]
 pub struct Secured<R> {
     tcp: HttpConnector<R>,
     tls: TlsConnector,
-    /// For the connection and the handshake together.
+    /// For connecting and the handshake together.
     timeout: Duration,
 }
 
 impl<R> Secured<R> {
     fn new(tcp: HttpConnector<R>, tls: &Tls, timeout: Duration) -> Self {
-        let mut tcp = set_up(tcp, timeout);
+        let mut tcp = with_socket_options(tcp, timeout);
         tcp.enforce_http(false);
         Self { tcp, tls: TlsConnector::from(Arc::clone(&tls.0)), timeout }
     }
@@ -181,7 +188,7 @@ where
 {
     type Response = SecureStream;
     type Error = io::Error;
-    type Future = Boxed<'static, Result<SecureStream, io::Error>>;
+    type Future = BoxFuture<'static, Result<SecureStream, io::Error>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), io::Error>> {
         self.tcp.poll_ready(context).map_err(io::Error::other)
@@ -198,17 +205,17 @@ where
             Ok(SecureStream(TokioIo::new(tls.connect(name, tcp.into_inner()).await?)))
         };
         Box::pin(async move {
-            let late = || io::Error::new(io::ErrorKind::TimedOut, "no TLS connection in time");
+            let late = || io::Error::new(io::ErrorKind::TimedOut, "timed out connecting over TLS");
             tokio::time::timeout(timeout, connecting).await.unwrap_or_else(|_| Err(late()))
         })
     }
 }
 
-/// Whether a connection failed because of what the server showed to prove its name, or did not show.
-pub(super) fn is_distrust(error: &(dyn std::error::Error + 'static)) -> bool {
+/// Returns true if a connection failed because the server's certificate is invalid or missing.
+pub(super) fn is_untrusted(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
-        // An IO error hides the one that it was made of from those who look for causes.
+        // `io::Error::source` skips the wrapped error, so look at the wrapped error itself.
         let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         let tls = inner.and_then(|inner| inner.downcast_ref()).or_else(|| error.downcast_ref());
         if let Some(rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented) = tls {
@@ -219,7 +226,7 @@ pub(super) fn is_distrust(error: &(dyn std::error::Error + 'static)) -> bool {
     false
 }
 
-/// The name that the server has to prove.
+/// The name that the server's certificate must match.
 fn server_name(server: &Uri) -> io::Result<ServerName<'static>> {
     if server.scheme_str() != Some("https") {
         return Err(io::Error::other(format!("{server} is not an https address")));
@@ -270,9 +277,10 @@ impl Write for SecureStream {
 mod tests {
     use super::*;
 
-    /// No server of a test has a certificate that all the world believes, so nobody would notice.
+    /// Checks the roots directly: no test server has a publicly trusted certificate, so a test over
+    /// the network would not notice additional roots.
     #[test]
-    fn a_ca_file_is_believed_alone() {
+    fn only_the_ca_file_is_trusted() {
         let signed = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), signed.cert.pem().repeat(2)).unwrap();

@@ -1,4 +1,4 @@
-//! A relay between a client and a server that cuts answers off.
+//! A relay between client and server that cuts responses off.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use steadfast_client::Uri;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A request that contains this is answered with as many bytes as the cutter allows, and then cut off.
+/// The response to a request that contains this text is cut off after the allowed number of bytes.
 pub(crate) const MARK: &[u8] = b"cut me";
 
 #[derive(Clone)]
@@ -28,7 +28,7 @@ impl Cutter {
                 let allowed = allowed.load(Ordering::SeqCst);
                 tokio::spawn(async move {
                     let Ok(server) = TcpStream::connect(target).await else { return };
-                    // However it ends, both connections end.
+                    // Both connections end in any case.
                     let _ = pass(client, server, allowed).await;
                 });
             }
@@ -40,7 +40,7 @@ impl Cutter {
         format!("http://{}/mcp", self.address).parse().expect("an address")
     }
 
-    /// On connections from now on, marked answers have so many bytes.
+    /// Sets the number of bytes for marked responses on later connections.
     pub(crate) fn allow(&self, bytes: usize) {
         self.allowed.store(bytes, Ordering::SeqCst);
     }

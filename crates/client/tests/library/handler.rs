@@ -1,4 +1,4 @@
-//! The handler that is called.
+//! The server's handler.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// Counts by name, which a test can wait for.
+/// Counters by name. A test can wait for a value.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Marks(Arc<Mutex<HashMap<String, watch::Sender<usize>>>>);
 
@@ -33,7 +33,7 @@ impl Marks {
     }
 
     fn mark(&self, name: &str) -> watch::Sender<usize> {
-        let mut marks = self.0.lock().expect("nobody panics here");
+        let mut marks = self.0.lock().expect("no panic while locked");
         marks.entry(name.to_owned()).or_default().clone()
     }
 }
@@ -60,18 +60,19 @@ impl Handler {
                 }
                 Ok(format!("{} steps", number("n")))
             }
-            // Asks the client `n` times at once, and says what it answered, in the order of the asks.
+            // Sends `n` server requests concurrently, and returns the answers in the order of the
+            // requests.
             "fan" => {
-                let mut asks = JoinSet::new();
+                let mut server_requests = JoinSet::new();
                 for n in 0..number("n") {
                     let peer = context.peer.clone();
-                    let ask = CustomRequest::new("test/ask", Some(json!({"n": n})));
-                    asks.spawn(
-                        async move { (n, peer.send_request(ServerRequest::CustomRequest(ask)).await) },
-                    );
+                    let server_request = CustomRequest::new("test/ask", Some(json!({"n": n})));
+                    server_requests.spawn(async move {
+                        (n, peer.send_request(ServerRequest::CustomRequest(server_request)).await)
+                    });
                 }
                 let mut answers = Vec::new();
-                for (n, answer) in asks.join_all().await {
+                for (n, answer) in server_requests.join_all().await {
                     let answer =
                         answer.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
                     let answer = serde_json::to_value(answer).unwrap_or_default();
@@ -111,6 +112,6 @@ impl ServerHandler for Handler {
 
 async fn progress(context: &RequestContext<RoleServer>, step: u64) {
     let Some(token) = context.meta.get_progress_token() else { return };
-    // Nobody may be listening; the tool does not depend on it.
+    // The client may have stopped reading, which does not matter to the tool.
     let _ = context.peer.notify_progress(ProgressNotificationParam::new(token, step as f64)).await;
 }

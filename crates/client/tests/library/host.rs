@@ -1,4 +1,4 @@
-//! A server of the library on a port of its own.
+//! A server built with the steadfast library, on its own port.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -20,11 +20,11 @@ pub(crate) struct Host {
 impl Host {
     pub(crate) async fn start() -> Self {
         let (marks, events) = (Marks::default(), watch::Sender::<Vec<SessionEventKind>>::default());
-        let (handlers, heard) = (marks.clone(), events.clone());
+        let (handlers, expect_events) = (marks.clone(), events.clone());
         let server = Server::builder(move || Handler { marks: handlers.clone() })
-            // Whoever is cut off may come back at once.
+            // A client that was cut off may resume immediately.
             .retry(Duration::from_millis(1))
-            .on_session_event(move |event| heard.send_modify(|events| events.push(event.kind)))
+            .on_session_event(move |event| expect_events.send_modify(|events| events.push(event.kind)))
             .start()
             .await
             .expect("the server starts");
@@ -44,8 +44,13 @@ impl Host {
         format!("http://{}/mcp", self.address).parse().expect("an address")
     }
 
-    /// Waits for so many events of a kind, which come when they can; then there are no more of them.
-    pub(crate) async fn heard(&self, what: &str, count: usize, which: impl Fn(&SessionEventKind) -> bool) {
+    /// Waits for this many events of a kind, and checks that no more follow.
+    pub(crate) async fn expect_events(
+        &self,
+        what: &str,
+        count: usize,
+        which: impl Fn(&SessionEventKind) -> bool,
+    ) {
         let of_kind = |events: &Vec<SessionEventKind>| events.iter().filter(|kind| which(kind)).count();
         let mut events = self.events.subscribe();
         let events = crate::support::within(what, events.wait_for(|events| of_kind(events) >= count)).await;

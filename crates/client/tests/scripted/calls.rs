@@ -1,12 +1,12 @@
-//! Calls: their notifications, their bounds and how they are cancelled.
+//! Calls: notifications, limits and cancellation.
 
 use std::time::Duration;
 
-use steadfast_client::{CallOptions, Client, Effect, Error, Step, Uri, Wait};
+use steadfast_client::{CallEvent, CallOptions, Client, Effect, Error, Uri, Wait};
 
 use crate::support::{Recorder, Reply, Request, Server, Value, call, config, connect, json, value, within};
 
-/// A server whose tool `hang` says that it has begun, and then nothing.
+/// A server whose tool `hang` sends one notification and never answers.
 async fn hanging() -> Server {
     Server::with_sessions(|request| {
         let begun = json!({"jsonrpc": "2.0", "method": "notifications/begun"});
@@ -22,7 +22,7 @@ fn cancellations(log: &[Request]) -> Vec<Value> {
 
 async fn begin(client: &Client) -> steadfast_client::Call {
     let mut call = client.call("tools/call", Some(r#"{"name":"hang"}"#)).expect("there is room");
-    assert!(matches!(within("the beginning", call.next()).await, Step::Notification(_)));
+    assert!(matches!(within("the beginning", call.next()).await, CallEvent::Notification(_)));
     call
 }
 
@@ -39,7 +39,7 @@ async fn a_call_that_is_dropped_is_cancelled_at_the_server() {
 }
 
 #[tokio::test]
-async fn a_call_can_be_cancelled_from_elsewhere() {
+async fn a_call_can_be_cancelled_from_another_task() {
     let server = hanging().await;
     let client = connect(config(&server), ()).await;
     let call = begin(&client).await;
@@ -78,7 +78,7 @@ async fn a_call_that_takes_too_long_is_cancelled() {
 }
 
 #[tokio::test]
-async fn notifications_of_a_call_come_on_its_handle_and_others_elsewhere() {
+async fn notifications_go_to_the_call_or_to_the_handler() {
     let note = |n: u32| json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"n": n}});
     let server = Server::with_sessions(move |request| match request {
         _ if request.calls("t") => {
@@ -91,13 +91,13 @@ async fn notifications_of_a_call_come_on_its_handle_and_others_elsewhere() {
         _ => None,
     })
     .await;
-    let owner = Recorder::default();
-    let client = connect(config(&server), owner.clone()).await;
+    let handler = Recorder::default();
+    let client = connect(config(&server), handler.clone()).await;
     let options = CallOptions { progress: true, ..CallOptions::default() };
     let params = r#"{"name":"t","_meta":{"a":1.0,"progressToken":"mine"}}"#;
     let mut call = client.call_with("tools/call", Some(params), options).unwrap();
     let mut heard = Vec::new();
-    while let Step::Notification(notification) = within("a step", call.next()).await {
+    while let CallEvent::Notification(notification) = within("a step", call.next()).await {
         let params: Value = serde_json::from_slice(&notification.params.unwrap()).unwrap();
         heard.push(params);
     }
@@ -107,11 +107,11 @@ async fn notifications_of_a_call_come_on_its_handle_and_others_elsewhere() {
     assert_eq!(sent.body["params"]["_meta"], json!({"a": 1.0, "progressToken": token}));
     let progress = |token: Value| json!({"progressToken": token, "progress": 1});
     assert_eq!(heard, [json!({"n": 1}), progress(token), progress(json!("other")), json!({"n": 2})]);
-    assert_eq!(owner.notifications(), Vec::<String>::new());
+    assert_eq!(handler.notifications(), Vec::<String>::new());
 }
 
 #[tokio::test]
-async fn progress_finds_its_call_whatever_stream_it_comes_on() {
+async fn progress_reaches_its_call_on_any_stream() {
     let server = Server::with_sessions(|request| match request {
         _ if request.calls("slow") => {
             let done = |log: &[Request]| log.iter().any(|one| one.method() == "notifications/go");
@@ -130,14 +130,14 @@ async fn progress_finds_its_call_whatever_stream_it_comes_on() {
     let mut slow = client.call_with("tools/call", Some(r#"{"name":"slow"}"#), options).unwrap();
     let params = format!(r#"{{"name":"other","arguments":{{"token":{}}}}}"#, slow.id());
     value(within("the other", client.call("tools/call", Some(&params)).unwrap().answer()).await);
-    assert!(matches!(within("progress", slow.next()).await, Step::Notification(_)));
+    assert!(matches!(within("progress", slow.next()).await, CallEvent::Notification(_)));
     client.notify("notifications/go", None).await.unwrap();
-    assert!(matches!(within("the end", slow.next()).await, Step::Done(Ok(_))));
-    assert_eq!(within("what comes after", slow.next()).await, Step::Done(Err(Error::Closed)));
+    assert!(matches!(within("the end", slow.next()).await, CallEvent::Done(Ok(_))));
+    assert_eq!(within("what comes after", slow.next()).await, CallEvent::Done(Err(Error::Closed)));
 }
 
 #[tokio::test]
-async fn whoever_wants_the_answer_only_gets_it() {
+async fn notifications_need_not_be_read() {
     let server = Server::with_sessions(|request| {
         let note = json!({"jsonrpc": "2.0", "method": "notifications/message"});
         let many = |request: &Request| {
@@ -160,7 +160,7 @@ async fn calls_are_bounded() {
     let refused = client.call("tools/list", None).unwrap_err();
     assert_eq!(refused, Error::TooManyCalls { limit: 2 });
     drop(first);
-    // Its place is free when the server has been told.
+    // The call's permit is free once the server has received the cancellation.
     server.until("the cancellation", |log| cancellations(log).len() == 1).await;
     let again = async {
         while client.call("tools/list", None).is_err() {
@@ -171,7 +171,7 @@ async fn calls_are_bounded() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_sent_is_refused() {
+async fn invalid_parameters_and_addresses_are_refused() {
     let server = hanging().await;
     let client = connect(config(&server), ()).await;
     for params in ["[]", "5", "", "{", "{}{}"] {
@@ -184,7 +184,7 @@ async fn what_cannot_be_sent_is_refused() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_has_done_nothing() {
+async fn an_unreachable_server_has_no_effect() {
     let gone = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let url = format!("http://{gone}/mcp").parse().unwrap();
     let error =
@@ -194,7 +194,7 @@ async fn a_server_that_is_not_there_has_done_nothing() {
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_before_the_answer_leaves_all_open() {
+async fn a_connection_that_breaks_before_the_answer_has_an_unknown_effect() {
     let server = Server::with_sessions(|request| request.calls("t").then(Reply::default)).await;
     let client = connect(config(&server), ()).await;
     let error = call(&client, "t").await.unwrap_err();
@@ -218,12 +218,12 @@ async fn heads_are_bounded() {
 }
 
 #[tokio::test]
-async fn a_connection_whose_stream_has_ended_is_used_again() {
+async fn a_connection_whose_stream_has_ended_is_reused() {
     const CALLS: usize = 40;
     let server = Server::with_sessions(|request| {
         request.calls("t").then(|| {
             let answer = json!({"jsonrpc": "2.0", "id": request.body["id"], "result": {}});
-            // The stream ends when the client has long had its answer.
+            // The stream ends long after the client has its answer.
             let count = |log: &[Request], what: &str| log.iter().filter(|one| one.method() == what).count();
             let told = move |log: &[Request]| count(log, "notifications/got") == count(log, "tools/call");
             Reply::chunked().chunk(&format!("data: {answer}\n\n")).until(told).end()
@@ -234,7 +234,7 @@ async fn a_connection_whose_stream_has_ended_is_used_again() {
     for _ in 0..CALLS {
         value(call(&client, "t").await);
         client.notify("notifications/got", None).await.unwrap();
-        // The end of the stream is read by a task of its own, which need not be in time every time.
+        // A background task reads the end of the stream and may be late.
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     assert!(server.connections() < CALLS, "each call had a connection of its own");

@@ -1,18 +1,18 @@
-//! Which revision is spoken with whom.
+//! Detection of protocol eras and negotiation of revisions.
 
 use steadfast_client::{Client, Era, Error, Revision};
 
 use crate::support::{Reply, Request, Server, Value, config, json, within};
 
-/// What a server does about the three ways to begin.
+/// How a server responds to the three ways to start: `server/discover`, `initialize` and GET.
 #[derive(Clone)]
-struct Face {
+struct Behaviour {
     discover: Reply,
     initialize: Reply,
     get: Reply,
 }
 
-impl Default for Face {
+impl Default for Behaviour {
     fn default() -> Self {
         Self { discover: no(400), initialize: no(400), get: no(405) }
     }
@@ -45,13 +45,13 @@ fn error(status: u16, code: i32) -> Reply {
     json_reply(status, "error", &json!({"code": code, "message": "m"}))
 }
 
-/// What was sent, and what came of it.
-async fn check(era: Era, face: Face, sent: &[&str], expect: Result<Revision, &str>) {
+/// Checks which requests the client sent, and the outcome.
+async fn check(era: Era, behaviour: Behaviour, sent: &[&str], expect: Result<Revision, &str>) {
     let server = Server::raw(move |request: &Request| {
         let reply = match (request.verb.as_str(), request.method()) {
-            ("GET", _) => &face.get,
-            (_, "server/discover") => &face.discover,
-            (_, "initialize") => &face.initialize,
+            ("GET", _) => &behaviour.get,
+            (_, "server/discover") => &behaviour.discover,
+            (_, "initialize") => &behaviour.initialize,
             (_, "notifications/initialized") => return Some(Reply::status(202)),
             _ => return None,
         };
@@ -82,31 +82,52 @@ const D: &str = "server/discover";
 const I: &str = "initialize 2025-11-25";
 
 #[tokio::test]
-async fn stateless_servers_are_recognised() {
+async fn stateless_servers_are_detected() {
     let ours = Revision::V2026_07_28;
-    let face = Face { discover: discovered(&["2025-11-25", "2026-07-28"]), ..Face::default() };
-    check(Era::Probe, face.clone(), &[D], Ok(ours)).await;
-    check(Era::Stateless, face, &[D], Ok(ours)).await;
+    let behaviour = Behaviour { discover: discovered(&["2025-11-25", "2026-07-28"]), ..Behaviour::default() };
+    check(Era::Probe, behaviour.clone(), &[D], Ok(ours)).await;
+    check(Era::Stateless, behaviour, &[D], Ok(ours)).await;
     let stream = json!({"supportedVersions": ["2026-07-28"]});
     let stream = format!("data: {{\"jsonrpc\":\"2.0\",\"id\":$ID,\"result\":{stream}}}\n\n");
-    let face = Face { discover: Reply::stream().send(": hello\n\n").send(&stream), ..Face::default() };
-    check(Era::Probe, face, &[D], Ok(ours)).await;
-    let face = Face { discover: discovered(&["2027-01-01"]), ..Face::default() };
-    check(Era::Probe, face, &[D], Err("the server speaks 2027-01-01 and no revision of ours")).await;
-    // It knows the question, so it is not asked in the old way.
+    let behaviour =
+        Behaviour { discover: Reply::stream().send(": hello\n\n").send(&stream), ..Behaviour::default() };
+    check(Era::Probe, behaviour, &[D], Ok(ours)).await;
+    let behaviour = Behaviour { discover: discovered(&["2027-01-01"]), ..Behaviour::default() };
+    check(
+        Era::Probe,
+        behaviour,
+        &[D],
+        Err("the server supports 2027-01-01 and no revision that this client supports"),
+    )
+    .await;
+    // These errors show that the server knows `server/discover`, so the client does not send
+    // `initialize`.
     for code in [-32020, -32021] {
-        let face = Face { discover: error(400, code), ..Face::default() };
-        check(Era::Probe, face, &[D], Err("the server refused with status 400: m")).await;
+        let behaviour = Behaviour { discover: error(400, code), ..Behaviour::default() };
+        check(Era::Probe, behaviour, &[D], Err("the server refused with status 400: m")).await;
     }
-    // The refusal counts although its sender has not read our id.
-    let face = Face { discover: unsupported(&["2030-01-01"]).replace("$ID", "null"), ..Face::default() };
-    check(Era::Probe, face, &[D], Err("the server speaks 2030-01-01 and no revision of ours")).await;
-    let face = Face { discover: unsupported(&["2026-07-28"]), ..Face::default() };
-    check(Era::Probe, face, &[D, D], Err("the server speaks 2026-07-28 and no revision of ours")).await;
+    // The error counts although it has no id.
+    let behaviour =
+        Behaviour { discover: unsupported(&["2030-01-01"]).replace("$ID", "null"), ..Behaviour::default() };
+    check(
+        Era::Probe,
+        behaviour,
+        &[D],
+        Err("the server supports 2030-01-01 and no revision that this client supports"),
+    )
+    .await;
+    let behaviour = Behaviour { discover: unsupported(&["2026-07-28"]), ..Behaviour::default() };
+    check(
+        Era::Probe,
+        behaviour,
+        &[D, D],
+        Err("the server supports 2026-07-28 and no revision that this client supports"),
+    )
+    .await;
 }
 
 #[tokio::test]
-async fn servers_with_sessions_are_recognised() {
+async fn servers_with_sessions_are_detected() {
     for discover in [
         no(400),
         no(404),
@@ -117,58 +138,72 @@ async fn servers_with_sessions_are_recognised() {
         error(404, -32601),
         error(200, -32601),
     ] {
-        let face = Face { discover, initialize: initialized("2025-06-18"), ..Face::default() };
-        check(Era::Probe, face, &[D, I], Ok(Revision::V2025_06_18)).await;
+        let behaviour = Behaviour { discover, initialize: initialized("2025-06-18"), ..Behaviour::default() };
+        check(Era::Probe, behaviour, &[D, I], Ok(Revision::V2025_06_18)).await;
     }
-    // A page, an empty answer and a stream without one are no answers.
+    // An HTML page, an empty body and a stream without an answer are not answers.
     for discover in [no(200), no(202), Reply::stream()] {
-        let face = Face { discover, initialize: initialized("2025-06-18"), ..Face::default() };
-        check(Era::Probe, face, &[D, I], Ok(Revision::V2025_06_18)).await;
+        let behaviour = Behaviour { discover, initialize: initialized("2025-06-18"), ..Behaviour::default() };
+        check(Era::Probe, behaviour, &[D, I], Ok(Revision::V2025_06_18)).await;
     }
-    // It names what it speaks, so that is what it is offered.
-    let face = Face {
+    // The client offers a revision that the server lists.
+    let behaviour = Behaviour {
         discover: unsupported(&["2024-11-05", "2025-03-26", "2025-06-18"]),
         initialize: initialized("2025-06-18"),
-        ..Face::default()
+        ..Behaviour::default()
     };
-    check(Era::Probe, face, &[D, "initialize 2025-06-18"], Ok(Revision::V2025_06_18)).await;
-    let face = Face { initialize: initialized("2025-03-26"), ..Face::default() };
+    check(Era::Probe, behaviour, &[D, "initialize 2025-06-18"], Ok(Revision::V2025_06_18)).await;
+    let behaviour = Behaviour { initialize: initialized("2025-03-26"), ..Behaviour::default() };
     check(
         Era::Session(Revision::V2025_06_18),
-        face.clone(),
+        behaviour.clone(),
         &["initialize 2025-06-18"],
         Ok(Revision::V2025_03_26),
     )
     .await;
-    check(Era::Stateless, face, &[D], Err("the server speaks nothing and no revision of ours")).await;
+    check(
+        Era::Stateless,
+        behaviour,
+        &[D],
+        Err("the server supports nothing and no revision that this client supports"),
+    )
+    .await;
 }
 
 #[tokio::test]
-async fn a_closed_door_or_a_fault_says_nothing_about_revisions() {
+async fn a_denial_or_a_failure_says_nothing_about_revisions() {
     for status in [301, 401, 403, 429, 500, 503] {
-        let face = Face { discover: no(status), initialize: initialized("2025-11-25"), ..Face::default() };
+        let behaviour =
+            Behaviour { discover: no(status), initialize: initialized("2025-11-25"), ..Behaviour::default() };
         let expect = format!("the server refused with status {status}");
-        check(Era::Probe, face, &[D], Err(&expect)).await;
+        check(Era::Probe, behaviour, &[D], Err(&expect)).await;
     }
 }
 
 #[tokio::test]
-async fn what_is_not_spoken_here_is_said() {
-    let old = "the server speaks 2024-11-05 over HTTP+SSE, which this client does not";
+async fn unsupported_revisions_are_reported() {
+    let old = "the server supports only 2024-11-05 over HTTP+SSE, which this client does not support";
     for status in [400, 404, 405] {
         let get = Reply::stream().send("event: endpoint\ndata: /message?sessionId=1\n\n");
-        let face = Face { discover: no(status), initialize: no(status), get };
-        check(Era::Probe, face.clone(), &[D, I, "GET"], Err(old)).await;
-        check(Era::Session(Revision::V2025_11_25), face, &[I, "GET"], Err(old)).await;
+        let behaviour = Behaviour { discover: no(status), initialize: no(status), get };
+        check(Era::Probe, behaviour.clone(), &[D, I, "GET"], Err(old)).await;
+        check(Era::Session(Revision::V2025_11_25), behaviour, &[I, "GET"], Err(old)).await;
     }
     let refused = "the server refused with status 404";
-    let face = Face { discover: no(404), initialize: no(404), get: Reply::stream().send("data: x\n\n") };
-    check(Era::Probe, face, &[D, I, "GET"], Err(refused)).await;
-    let face = Face { initialize: initialized("2024-11-05"), ..Face::default() };
-    check(Era::Probe, face, &[D, I], Err("the server speaks 2024-11-05 and no revision of ours")).await;
-    let face = Face { initialize: unsupported(&["2026-07-28"]), ..Face::default() };
-    let expect = "the server speaks 2026-07-28 and no revision of ours";
-    check(Era::Session(Revision::V2025_11_25), face, &[I], Err(expect)).await;
-    let expect = "the configuration cannot be used: this revision has no sessions";
-    check(Era::Session(Revision::V2026_07_28), Face::default(), &[], Err(expect)).await;
+    let behaviour =
+        Behaviour { discover: no(404), initialize: no(404), get: Reply::stream().send("data: x\n\n") };
+    check(Era::Probe, behaviour, &[D, I, "GET"], Err(refused)).await;
+    let behaviour = Behaviour { initialize: initialized("2024-11-05"), ..Behaviour::default() };
+    check(
+        Era::Probe,
+        behaviour,
+        &[D, I],
+        Err("the server supports 2024-11-05 and no revision that this client supports"),
+    )
+    .await;
+    let behaviour = Behaviour { initialize: unsupported(&["2026-07-28"]), ..Behaviour::default() };
+    let expect = "the server supports 2026-07-28 and no revision that this client supports";
+    check(Era::Session(Revision::V2025_11_25), behaviour, &[I], Err(expect)).await;
+    let expect = "invalid client configuration: this revision has no sessions";
+    check(Era::Session(Revision::V2026_07_28), Behaviour::default(), &[], Err(expect)).await;
 }

@@ -1,4 +1,4 @@
-//! Answers in every framing that servers use, and in some that none should.
+//! Responses in every framing that servers use, and in some that no server should use.
 
 use steadfast_client::{Answer, Effect, Era, Error, Limits, Revision};
 
@@ -47,7 +47,8 @@ async fn answer_to(
         Limits { line_bytes: 500, event_bytes: 700, body_bytes: 600, batch: 3, ..Limits::default() };
     let client = connect(config, ()).await;
     let answer = call(&client, "t").await;
-    // Whatever came, it was sent once; again only after a 404, which says that nobody has seen it.
+    // The client sends the call once. Only after a 404, which means that the server has not
+    // executed it, the client sends it again.
     let expect = if status == 404 && answer.is_err() { 2 } else { 1 };
     assert_eq!(server.count(|request| request.calls("t")), expect);
     answer
@@ -80,7 +81,7 @@ async fn answers_are_read_in_every_framing() {
     check_ok(sse, "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\"}\n\ndata: $ANSWER\n\n")
         .await;
     check_ok(sse, "data: {\"jsonrpc\":\"2.0\",\"id\":999,\"result\":{}}\n\ndata: $ANSWER\n\n").await;
-    // What comes after the answer is nobody's business.
+    // Data after the answer is ignored.
     check_ok(sse, "data: $ANSWER\n\ndata: rubbish\n\n").await;
 }
 
@@ -103,10 +104,10 @@ async fn check_error(status: u16, kind: &str, body: &str, expect: &str, effect: 
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_an_error_that_says_so() {
+async fn invalid_responses_are_errors() {
     use Effect::{None, Unknown};
-    let (json, sse, unreadable) = ("application/json", "text/event-stream", "the answer cannot be read");
-    let unanswered = "the outcome is unknown: the response of the server holds no answer to the call";
+    let (json, sse, unreadable) = ("application/json", "text/event-stream", "invalid answer from the server");
+    let unanswered = "the outcome is unknown: the response holds no answer to the call";
     check_error(200, json, "", unanswered, Unknown).await;
     check_error(202, json, "", unanswered, Unknown).await;
     check_error(200, json, r#"{"jsonrpc":"2.0","id":999,"result":{}}"#, unanswered, Unknown).await;
@@ -114,7 +115,7 @@ async fn what_cannot_be_read_is_an_error_that_says_so() {
         200,
         json,
         &"x".repeat(601),
-        &format!("{unreadable}: its body has more than 600 bytes"),
+        &format!("{unreadable}: the body is larger than 600 bytes"),
         Unknown,
     )
     .await;
@@ -154,7 +155,7 @@ async fn what_cannot_be_read_is_an_error_that_says_so() {
     )
     .await;
     check_error(400, "text/html", "<p>no</p>", "the server refused with status 400", None).await;
-    check_error(404, json, "{}", "the server has forgotten the session", None).await;
+    check_error(404, json, "{}", "the server has lost the session", None).await;
     check_error(302, json, "", "the server refused with status 302", None).await;
     for status in [500, 502, 503, 504] {
         let expect = format!("the server refused with status {status}");
@@ -172,7 +173,7 @@ async fn what_cannot_be_read_is_an_error_that_says_so() {
 }
 
 #[tokio::test]
-async fn errors_of_the_server_are_answers_whatever_their_status() {
+async fn json_rpc_errors_are_answers_with_any_status() {
     let body = r#"{"jsonrpc":"2.0","id":$ID,"error":{"code":-32601,"message":"no"}}"#;
     for status in [200, 400, 404, 500] {
         let answer = answer_to(status, "application/json", body, Pieces::One, Revision::V2025_11_25).await;

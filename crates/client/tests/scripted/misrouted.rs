@@ -1,14 +1,15 @@
-//! Answers that come in the response to another request of the session.
+//! Answers that arrive in the response to another request of the session.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use steadfast_client::{Client, Effect, Error, Event, RaceSign, Standalone};
+use steadfast_client::{Client, Effect, Error, Event, Misrouting, StandaloneStream};
 use tokio::task::JoinHandle;
 
 use crate::support::{Recorder, Reply, Request, Server, Value, call, config, connect, json, value, within};
 
-/// A server that never answers a call of `waits` itself. The script gets the answer to it, to send it elsewhere.
+/// A server that never answers a call of `waits` itself. The script gets the answer and sends it
+/// elsewhere.
 async fn server(script: impl Fn(&Request, &Value) -> Option<Reply> + Send + Sync + 'static) -> Server {
     let waiting: Arc<Mutex<Option<Value>>> = Arc::default();
     Server::with_sessions(move |request| {
@@ -22,7 +23,7 @@ async fn server(script: impl Fn(&Request, &Value) -> Option<Reply> + Send + Sync
     .await
 }
 
-/// Begins the call that waits, and returns when the server has it.
+/// Starts the call of `waits`. Returns when the server has received it.
 async fn begin(server: &Server, client: &Client) -> JoinHandle<Result<steadfast_client::Answer, Error>> {
     let client = client.clone();
     let waiting = tokio::spawn(async move { call(&client, "waits").await });
@@ -35,25 +36,25 @@ async fn is_answered(waiting: JoinHandle<Result<steadfast_client::Answer, Error>
     assert_eq!(value(answer), json!({"of": "waits"}));
 }
 
-fn signs(owner: &Recorder) -> Vec<RaceSign> {
+fn signs(handler: &Recorder) -> Vec<Misrouting> {
     let sign = |event: &Event| match event {
-        Event::RaceSuspected(sign) => Some(*sign),
+        Event::MisroutingSuspected(sign) => Some(*sign),
         _ => None,
     };
-    owner.events().iter().filter_map(sign).collect()
+    handler.events().iter().filter_map(sign).collect()
 }
 
 #[tokio::test]
 async fn an_answer_in_the_response_to_another_call_is_delivered() {
     let server = server(|request, answer| request.calls("carrier").then(|| Reply::json(answer))).await;
-    let owner = Recorder::default();
-    let client = connect(config(&server), owner.clone()).await;
+    let handler = Recorder::default();
+    let client = connect(config(&server), handler.clone()).await;
     let waiting = begin(&server, &client).await;
     let error = call(&client, "carrier").await.unwrap_err();
     assert_eq!(error.effect(), Effect::Unknown);
     assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error:?}");
     is_answered(waiting).await;
-    assert_eq!(signs(&owner), [RaceSign::AnswerToAnotherCall, RaceSign::NoAnswer]);
+    assert_eq!(signs(&handler), [Misrouting::AnswerInOtherResponse, Misrouting::ResponseWithoutAnswer]);
     // The client stops reading the call's own response, and sends no cancellation.
     server.until("the end of its response", |log| log.iter().any(|request| request.verb == "CLOSED")).await;
     assert_eq!(server.count(|request| request.method() == "notifications/cancelled"), 0);
@@ -78,7 +79,7 @@ async fn swapped_answers_reach_their_calls() {
     })
     .await;
     let mut config = config(&server);
-    // Only a client that gives up an answer gets near this.
+    // Only a client that loses an answer reaches this timeout.
     config.timeouts.misrouted = Duration::from_secs(60);
     let client = connect(config, ()).await;
     let (one, other) = tokio::join!(call(&client, "t"), call(&client, "t"));
@@ -111,27 +112,27 @@ async fn an_answer_on_the_standalone_stream_is_delivered() {
         _ => None,
     })
     .await;
-    let owner = Recorder::default();
+    let handler = Recorder::default();
     let mut config = config(&server);
-    config.standalone = Standalone::Held;
-    let client = connect(config, owner.clone()).await;
+    config.standalone_stream = StandaloneStream::Open;
+    let client = connect(config, handler.clone()).await;
     is_answered(begin(&server, &client).await).await;
     assert_eq!(value(call(&client, "t").await), json!({}));
-    // Answers to calls that are over are no sign: the second one came too late.
-    assert_eq!(signs(&owner), [RaceSign::AnswerToAnotherCall]);
+    // An answer to a finished call is no sign: the second answer came too late.
+    assert_eq!(signs(&handler), [Misrouting::AnswerInOtherResponse]);
 }
 
-/// Every way to say nothing is a sign that the server has lost the answer.
+/// Every kind of response without an answer is a sign of misrouting.
 #[tokio::test]
 async fn a_response_without_an_answer_is_a_sign() {
     for reply in [Reply::status(200), Reply::status(202)] {
         let server = server(move |request, _| request.calls("t").then(|| reply.clone())).await;
-        let owner = Recorder::default();
-        let client = connect(config(&server), owner.clone()).await;
+        let handler = Recorder::default();
+        let client = connect(config(&server), handler.clone()).await;
         assert!(matches!(call(&client, "t").await, Err(Error::OutcomeUnknown { .. })));
-        assert_eq!(signs(&owner), [RaceSign::NoAnswer]);
-        // What wants no answer may be answered like this.
+        assert_eq!(signs(&handler), [Misrouting::ResponseWithoutAnswer]);
+        // The response to a notification needs no content.
         client.notify("notifications/x", None).await.unwrap();
-        assert_eq!(signs(&owner), [RaceSign::NoAnswer]);
+        assert_eq!(signs(&handler), [Misrouting::ResponseWithoutAnswer]);
     }
 }

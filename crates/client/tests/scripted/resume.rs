@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use steadfast_client::{Call, CallOptions, Effect, Error, Step};
+use steadfast_client::{Call, CallEvent, CallOptions, Effect, Error};
 
 use crate::support::{Recorder, Reply, Request, Server, Value, call, config, connect, json, value, within};
 
-/// What the GETs of a client said they had seen last.
-fn seen(server: &Server) -> Vec<String> {
+/// The `Last-Event-ID` values of all GETs.
+fn last_event_ids(server: &Server) -> Vec<String> {
     let log = server.log();
     let gets = log.iter().filter(|request| request.verb == "GET");
     gets.map(|request| request.header("last-event-id").unwrap_or("-").to_owned()).collect()
 }
 
-/// A server whose call breaks off after `first`; the n-th GET gets the n-th of `later`, the last of them for ever.
-/// `$ANSWER` stands for the answer.
+/// A server whose call breaks off after `first`. The n-th GET gets the n-th reply of `later`;
+/// further GETs get the last one. `$ANSWER` stands for the answer.
 async fn breaking(first: Reply, later: Vec<Reply>) -> Server {
     let id = std::sync::Mutex::new(json!(null));
     let gets = std::sync::atomic::AtomicUsize::new(0);
@@ -37,13 +37,13 @@ async fn breaking(first: Reply, later: Vec<Reply>) -> Server {
     .await
 }
 
-/// The notifications of a call that ends well.
-async fn heard_until_done(call: &mut Call) -> Vec<String> {
+/// The notifications of a call that succeeds.
+async fn notifications_until_done(call: &mut Call) -> Vec<String> {
     let mut heard = Vec::new();
     loop {
         match within("the next step", call.next()).await {
-            Step::Notification(notification) => heard.push(notification.method),
-            Step::Done(answer) => {
+            CallEvent::Notification(notification) => heard.push(notification.method),
+            CallEvent::Done(answer) => {
                 assert_eq!(value(answer), json!({"ok": true}));
                 return heard;
             }
@@ -52,13 +52,13 @@ async fn heard_until_done(call: &mut Call) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_stream_that_breaks_is_read_on_from_where_it_broke() {
+async fn a_broken_stream_is_resumed_at_its_position() {
     let cases = [
-        // Ended in good order, cut within an event, and broken in the middle of a chunk.
+        // Ended properly, cut within an event, and cut within a chunk.
         Reply::stream().send("id: a\ndata:\n\n"),
         Reply::stream().send("id: 0\ndata:\n\nid: a\ndata:\n\nid: lost\ndata: {\"jso"),
         Reply::chunked().chunk("id: a\ndata:\n\n").send("ff\r\nda"),
-        // An id counts without data, and wherever it stands.
+        // An id counts without data, and at any position in the event.
         Reply::stream().send("id: a\n\n"),
         Reply::stream().send("data:\nid: a\n\n"),
     ];
@@ -66,7 +66,7 @@ async fn a_stream_that_breaks_is_read_on_from_where_it_broke() {
         let server = breaking(first, vec![Reply::stream().send("data: $ANSWER\n\n")]).await;
         let client = connect(config(&server), ()).await;
         assert_eq!(value(call(&client, "t").await), json!({"ok": true}));
-        assert_eq!(seen(&server), ["a"]);
+        assert_eq!(last_event_ids(&server), ["a"]);
         let log = server.log();
         let get = log.iter().find(|request| request.verb == "GET").unwrap();
         assert_eq!(get.header("mcp-session-id"), Some("s1"));
@@ -77,45 +77,46 @@ async fn a_stream_that_breaks_is_read_on_from_where_it_broke() {
 }
 
 #[tokio::test]
-async fn every_break_is_survived_and_nothing_comes_twice() {
+async fn a_stream_may_break_many_times_without_duplicates() {
     let note = |n: u32| format!("data: {{\"jsonrpc\":\"2.0\",\"method\":\"notifications/n{n}\"}}\n\n");
     let first = Reply::stream().send(&format!("id: a\n{}", note(1)));
     let later = vec![
         Reply::stream().send(&format!("id: b\n{}id: c\n{}", note(2), note(3))),
         Reply::status(503),
-        // A stream may say nothing and end: it was a poll.
+        // A stream may end without any event: the client polls.
         Reply::stream(),
         Reply::stream().send(&note(4)).send("data: $ANSWER\n\n"),
     ];
     let server = breaking(first, later).await;
     let client = connect(config(&server), ()).await;
     let mut call = client.call("tools/call", Some(r#"{"name":"t"}"#)).unwrap();
-    let heard = heard_until_done(&mut call).await;
+    let heard = notifications_until_done(&mut call).await;
     assert_eq!(heard, [1, 2, 3, 4].map(|n| format!("notifications/n{n}")));
-    assert_eq!(seen(&server), ["a", "c", "c", "c"]);
+    assert_eq!(last_event_ids(&server), ["a", "c", "c", "c"]);
 }
 
-/// Some servers, rmcp among them, go on with the event that was seen last and not with the one after.
+/// Some servers, such as rmcp, resume with the event that the client names instead of the one after
+/// it.
 #[tokio::test]
-async fn an_event_that_comes_again_is_heard_once() {
+async fn a_repeated_event_is_delivered_once() {
     let message = |id: &str, message: &Value| format!("id: {id}\ndata: {message}\n\n");
-    let ask = message("b", &json!({"jsonrpc": "2.0", "id": "x", "method": "roots/list"}));
+    let server_request = message("b", &json!({"jsonrpc": "2.0", "id": "x", "method": "roots/list"}));
     let note = |n: u32| json!({"jsonrpc": "2.0", "method": format!("notifications/n{n}")});
-    let first = Reply::stream().send("id: a\nretry: 1\ndata:\n\n").send(&ask);
-    // The ask has been answered by the time that it comes again.
+    let first = Reply::stream().send("id: a\nretry: 1\ndata:\n\n").send(&server_request);
+    // The client has answered the server request before the server repeats it.
     let is_answered = |log: &[Request]| log.iter().any(Request::is_answer);
     let later = vec![
-        Reply::stream().until(is_answered).send(&ask).send(&message("c", &note(1))),
+        Reply::stream().until(is_answered).send(&server_request).send(&message("c", &note(1))),
         Reply::stream().send(&message("c", &note(1))).send(&message("d", &note(2))),
         Reply::stream().send(&message("d", &note(2))).send("id: e\ndata: $ANSWER\n\n"),
     ];
     let server = breaking(first, later).await;
     let client = connect(config(&server), Recorder::default()).await;
     let mut call = client.call("tools/call", Some(r#"{"name":"t"}"#)).unwrap();
-    let heard = heard_until_done(&mut call).await;
+    let heard = notifications_until_done(&mut call).await;
     assert_eq!(heard, ["notifications/n1", "notifications/n2"]);
-    assert_eq!(seen(&server), ["b", "c", "d"]);
-    // Whatever was sent before has arrived before this.
+    assert_eq!(last_event_ids(&server), ["b", "c", "d"]);
+    // Everything that was sent earlier has arrived before this notification.
     client.notify("notifications/after", None).await.unwrap();
     assert_eq!(server.count(Request::is_answer), 1);
 }
@@ -125,7 +126,7 @@ async fn the_server_says_how_long_to_wait() {
     let first = Reply::stream().send("id: a\nretry: 200\ndata:\n\n");
     let server = breaking(first, vec![Reply::stream().send("data: $ANSWER\n\n")]).await;
     let mut config = config(&server);
-    // By itself the client would wait for longer than `call` waits for the answer.
+    // The client's own backoff would exceed the timeout in `call`.
     (config.backoff.first, config.backoff.longest) = (Duration::from_secs(600), Duration::from_secs(600));
     let client = connect(config, ()).await;
     let start = tokio::time::Instant::now();
@@ -134,7 +135,7 @@ async fn the_server_says_how_long_to_wait() {
     assert!(waited >= Duration::from_millis(200), "{waited:?}");
 }
 
-/// The error, and how often the client asked for the rest.
+/// Checks the error, and how many times the client tried to resume.
 async fn check_unknown(first: Reply, later: Vec<Reply>, expect: &str, gets: usize) {
     let server = breaking(first, later).await;
     let client = connect(config(&server), ()).await;
@@ -142,15 +143,15 @@ async fn check_unknown(first: Reply, later: Vec<Reply>, expect: &str, gets: usiz
     assert_eq!(error, Error::OutcomeUnknown { why: expect.to_owned() });
     assert_eq!(error.effect(), Effect::Unknown);
     assert_eq!(server.count(|request| request.verb == "GET"), gets);
-    // It is never repeated: nobody knows what it has done.
+    // The client never repeats the call, because the server may have executed it.
     assert_eq!(server.count(|request| request.calls("t")), 1);
 }
 
 #[tokio::test]
-async fn what_cannot_be_resumed_is_unknown_and_not_repeated() {
+async fn a_stream_that_cannot_be_resumed_has_an_unknown_outcome() {
     let primed = || Reply::stream().send("id: a\ndata:\n\n");
     check_unknown(Reply::stream(), vec![], "the stream ended, and it cannot be resumed", 0).await;
-    // An empty id takes the one before back.
+    // An empty id clears the last id.
     let withdrawn = primed().send("id:\ndata:\n\n");
     check_unknown(withdrawn, vec![], "the stream ended, and it cannot be resumed", 0).await;
     for status in [400, 401, 404, 405] {
@@ -159,16 +160,23 @@ async fn what_cannot_be_resumed_is_unknown_and_not_repeated() {
         check_unknown(primed(), vec![Reply::status(status)], &why, 1).await;
     }
     let no_stream = Reply::json(&json!({"jsonrpc": "2.0", "id": 1, "result": {}}));
-    check_unknown(primed(), vec![no_stream], "the stream broke, and resuming gave no stream", 1).await;
-    let why = "resuming was refused with status 503 Service Unavailable, too often in a row";
+    check_unknown(
+        primed(),
+        vec![no_stream],
+        "the stream broke, and the response to the resumption is not a stream",
+        1,
+    )
+    .await;
+    let why = "resuming was refused with status 503 Service Unavailable, too many times in a row";
     check_unknown(primed(), vec![Reply::status(503)], why, 4).await;
-    let why = "resuming was refused with status 409 Conflict, too often in a row";
+    let why = "resuming was refused with status 409 Conflict, too many times in a row";
     check_unknown(primed(), vec![Reply::status(409)], why, 4).await;
 }
 
-/// Servers that allow one reader of a stream refuse the next for as long as they believe in a connection that was cut.
+/// Servers that allow one reader per stream refuse the next one until they notice that the old
+/// connection was cut.
 #[tokio::test]
-async fn a_stream_that_is_taken_is_waited_for() {
+async fn a_stream_with_another_reader_is_retried() {
     let later = vec![
         Reply::status(409),
         Reply::status(409),
@@ -178,7 +186,7 @@ async fn a_stream_that_is_taken_is_waited_for() {
     let server = breaking(Reply::stream().send("id: a\ndata:\n\n"), later).await;
     let client = connect(config(&server), ()).await;
     assert_eq!(value(call(&client, "t").await), json!({"ok": true}));
-    assert_eq!(seen(&server), ["a", "a", "a", "a"]);
+    assert_eq!(last_event_ids(&server), ["a", "a", "a", "a"]);
 }
 
 fn http_reason(status: u16) -> String {
@@ -191,27 +199,27 @@ fn http_reason(status: u16) -> String {
     .to_owned()
 }
 
-/// A server that has forgotten the stream of a call may answer for it with one that is empty, as rmcp does.
+/// A server that has lost the stream of a call may respond with an empty stream, as rmcp does.
 #[tokio::test]
 async fn a_stream_that_is_always_empty_is_given_up() {
     let primed = || Reply::stream().send("id: a\nretry: 1\ndata:\n\n");
-    let why = |end: &str| format!("{end}, and each time it is resumed it ends without a word");
+    let why = |end: &str| format!("{end}, and each resumption ended without an event");
     check_unknown(primed(), vec![Reply::stream()], &why("the stream ended"), 3).await;
-    // A word in between is a poll, however short; a comment is no word.
+    // An event without data counts as polling. A comment does not.
     let later = vec![Reply::stream(), Reply::stream(), primed(), Reply::stream().send(": hello\n\n")];
     check_unknown(primed(), later, &why("the stream ended"), 6).await;
-    // That it fails in between, too, makes it no better.
+    // Failed attempts in between do not reset the count.
     let later = vec![Reply::stream(), Reply::status(503), Reply::stream()];
     check_unknown(primed(), later, &why("the stream ended"), 4).await;
     let server = breaking(primed(), vec![Reply::chunked()]).await;
     let client = connect(config(&server), ()).await;
     let error = call(&client, "t").await.expect_err("there is no answer");
     assert!(matches!(error, Error::OutcomeUnknown { .. }), "broken, and not ended: {error}");
-    assert_eq!(seen(&server), ["a", "a", "a"]);
+    assert_eq!(last_event_ids(&server), ["a", "a", "a"]);
 }
 
 #[tokio::test]
-async fn a_call_that_is_polled_for_ever_ends_at_its_deadline() {
+async fn endless_polling_ends_at_the_call_timeout() {
     let primed = Reply::stream().send("id: a\nretry: 1\ndata:\n\n");
     let server = breaking(primed.clone(), vec![primed]).await;
     let client = connect(config(&server), ()).await;

@@ -1,9 +1,11 @@
-//! Sessions: what their requests carry, and what happens when the server forgets them.
+//! Sessions: what their requests carry, and what happens when the server loses them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use steadfast_client::{Boxed, Client, Effect, Error, Event, OpenSession, Owner, Revision, Succession};
+use steadfast_client::{
+    BoxFuture, Client, ClientHandler, Effect, Error, Event, LostSessionAction, OpenSession, Revision,
+};
 
 use crate::support::{Recorder, Reply, Request, Server, call, config, connect, json, value, within};
 
@@ -52,14 +54,21 @@ async fn everything_after_initialize_carries_session_and_revision() {
     }
 }
 
-/// A server that forgets its first session as soon as it is told to.
-async fn forgetful(initialize_fails: bool) -> (Server, Arc<AtomicBool>) {
-    let forgotten = Arc::new(AtomicBool::new(false));
-    let is_forgotten = Arc::clone(&forgotten);
+/// Whether a second session can be opened.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reopening {
+    Works,
+    Fails,
+}
+
+/// A server that loses its first session when the flag is set.
+async fn losing_sessions(reopening: Reopening) -> (Server, Arc<AtomicBool>) {
+    let lost = Arc::new(AtomicBool::new(false));
+    let is_lost = Arc::clone(&lost);
     let server = Server::with_sessions(move |request: &Request| {
-        let is_gone = is_forgotten.load(Ordering::SeqCst) && request.header("mcp-session-id") == Some("s1");
+        let is_gone = is_lost.load(Ordering::SeqCst) && request.header("mcp-session-id") == Some("s1");
         match request.method() {
-            "initialize" if initialize_fails && is_forgotten.load(Ordering::SeqCst) => {
+            "initialize" if reopening == Reopening::Fails && is_lost.load(Ordering::SeqCst) => {
                 Some(Reply::status(500))
             }
             "initialize" => None,
@@ -69,7 +78,7 @@ async fn forgetful(initialize_fails: bool) -> (Server, Arc<AtomicBool>) {
         }
     })
     .await;
-    (server, forgotten)
+    (server, lost)
 }
 
 async fn fifty(client: &Client) -> Vec<Result<steadfast_client::Answer, Error>> {
@@ -83,24 +92,24 @@ async fn fifty(client: &Client) -> Vec<Result<steadfast_client::Answer, Error>> 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_forgotten_session_is_opened_again_once_for_all_calls() {
-    let (server, forgotten) = forgetful(false).await;
-    let owner = Recorder::default();
-    let client = connect(config(&server), owner.clone()).await;
-    forgotten.store(true, Ordering::SeqCst);
+async fn a_lost_session_is_replaced_once_for_all_calls() {
+    let (server, lost) = losing_sessions(Reopening::Works).await;
+    let handler = Recorder::default();
+    let client = connect(config(&server), handler.clone()).await;
+    lost.store(true, Ordering::SeqCst);
     for answer in fifty(&client).await {
         assert_eq!(value(answer), json!({"ok": true}));
     }
     client.notify("notifications/x", None).await.unwrap();
     assert_eq!(server.count(|one| one.method() == "initialize"), 2);
     assert_eq!(server.count(|one| one.method() == "notifications/initialized"), 2);
-    assert_eq!(owner.events(), [Event::SessionRenewed]);
+    assert_eq!(handler.events(), [Event::SessionRenewed]);
     assert_eq!(client.session_id().as_deref(), Some("s2"));
-    // The new session is opened without the name of the old one.
+    // The client opens the new session without the old session id.
     let log = server.log();
     let second = log.iter().filter(|one| one.method() == "initialize").nth(1).unwrap();
     assert_eq!(second.header("mcp-session-id"), None);
-    // Each call was sent to each session at most once.
+    // Each call was sent in each session at most once.
     let mut sent: Vec<_> = log
         .iter()
         .filter(|one| one.calls("t"))
@@ -114,9 +123,9 @@ async fn a_forgotten_session_is_opened_again_once_for_all_calls() {
 
 #[tokio::test]
 async fn a_notification_moves_to_the_new_session_too() {
-    let (server, forgotten) = forgetful(false).await;
+    let (server, lost) = losing_sessions(Reopening::Works).await;
     let client = connect(config(&server), ()).await;
-    forgotten.store(true, Ordering::SeqCst);
+    lost.store(true, Ordering::SeqCst);
     client.notify("notifications/x", None).await.unwrap();
     let log = server.log();
     let sent: Vec<_> = log.iter().filter(|one| one.method() == "notifications/x").collect();
@@ -127,20 +136,21 @@ async fn a_notification_moves_to_the_new_session_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_that_cannot_be_opened_again_fails_all_who_wait_for_it() {
-    let (server, forgotten) = forgetful(true).await;
+async fn a_failed_replacement_fails_all_waiting_calls() {
+    let (server, lost) = losing_sessions(Reopening::Fails).await;
     let client = connect(config(&server), ()).await;
-    forgotten.store(true, Ordering::SeqCst);
+    lost.store(true, Ordering::SeqCst);
     for answer in fifty(&client).await {
         assert_eq!(answer, Err(Error::Refused { status: 500, error: None, challenge: None }));
     }
-    // Those that wait while one attempt is made share its end; some may hear of the loss after it.
+    // Calls that wait for one attempt share its error. Some calls may notice the loss after that
+    // attempt.
     let attempts = server.count(|one| one.method() == "initialize") - 1;
     assert!((1..50).contains(&attempts), "{attempts}");
 }
 
 #[tokio::test]
-async fn a_server_that_forgets_every_session_is_given_up() {
+async fn the_client_gives_up_if_every_session_is_lost() {
     let server = Server::with_sessions(|request| request.calls("t").then(|| Reply::status(404))).await;
     let client = connect(config(&server), ()).await;
     let error = call(&client, "t").await.unwrap_err();
@@ -148,24 +158,24 @@ async fn a_server_that_forgets_every_session_is_given_up() {
     assert_eq!(server.count(|one| one.method() == "initialize"), 2);
 }
 
-/// Wants this in place of every session that is lost.
-struct Heir(Succession);
+/// Decides this for every lost session.
+struct Decides(LostSessionAction);
 
-impl Owner for Heir {
-    fn lost(&self, _session: OpenSession) -> Boxed<'_, Succession> {
+impl ClientHandler for Decides {
+    fn on_session_lost(&self, _session: OpenSession) -> BoxFuture<'_, LostSessionAction> {
         Box::pin(async { self.0.clone() })
     }
 }
 
 #[tokio::test]
-async fn the_owner_may_want_no_other_session() {
-    for (succession, expect) in [
-        (Succession::Moved, (Error::SessionLost, Effect::None)),
-        (Succession::End, (Error::Closed, Effect::Unknown)),
+async fn the_handler_may_refuse_a_replacement() {
+    for (lost_session_action, expect) in [
+        (LostSessionAction::Moved, (Error::SessionLost, Effect::None)),
+        (LostSessionAction::End, (Error::Closed, Effect::Unknown)),
     ] {
-        let (server, forgotten) = forgetful(false).await;
-        let client = connect(config(&server), Heir(succession)).await;
-        forgotten.store(true, Ordering::SeqCst);
+        let (server, lost) = losing_sessions(Reopening::Works).await;
+        let client = connect(config(&server), Decides(lost_session_action)).await;
+        lost.store(true, Ordering::SeqCst);
         let error = call(&client, "t").await.unwrap_err();
         assert_eq!((error.clone(), error.effect()), expect);
         assert_eq!(server.count(|one| one.method() == "initialize"), 1);
@@ -173,11 +183,11 @@ async fn the_owner_may_want_no_other_session() {
 }
 
 #[tokio::test]
-async fn a_server_may_do_without_sessions() {
+async fn a_server_may_assign_no_session_id() {
     let calls = AtomicUsize::new(0);
     let server = Server::with_sessions(move |request| match request.method() {
         "initialize" => Some(Reply::result(request, &json!({"protocolVersion": "2025-06-18"}))),
-        // Without a session there is none to be lost.
+        // Without a session id, a 404 does not mean that a session is lost.
         "tools/call" if calls.fetch_add(1, Ordering::SeqCst) > 0 => Some(Reply::status(404)),
         "tools/call" => Some(Reply::result(request, &json!({}))),
         _ => None,

@@ -1,9 +1,9 @@
-//! Stateless calls: what they carry, how they are mended, and how they end.
+//! Stateless calls: what they carry, how the client corrects them, and how they end.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use steadfast_client::{Answer, CallOptions, Client, Config, Effect, Era, Error, RequestId, Step};
+use steadfast_client::{Answer, CallEvent, CallOptions, Client, Config, Effect, Era, Error, RequestId};
 
 use crate::support::{Reply, Request, Server, Value, call, config, connect, json, value, within};
 
@@ -23,7 +23,7 @@ async fn finish(client: &Client, method: &str, params: &Value) -> Result<Answer,
 }
 
 #[tokio::test]
-async fn every_request_says_who_sends_it_and_mirrors_what_it_wants() {
+async fn every_request_carries_identity_and_mirrored_headers() {
     let server = Server::stateless(|request| {
         Some(complete(request)).filter(|_| request.method() != "server/discover")
     })
@@ -67,7 +67,7 @@ async fn every_request_says_who_sends_it_and_mirrors_what_it_wants() {
 }
 
 #[tokio::test]
-async fn an_owners_meta_stays_and_the_token_is_ours() {
+async fn the_applications_meta_stays_and_the_token_is_replaced() {
     let server = Server::stateless(|request| request.calls("t").then(|| complete(request))).await;
     let client = connect(stateless(&server), ()).await;
     let options = CallOptions { progress: true, ..CallOptions::default() };
@@ -86,7 +86,7 @@ fn tools(list: &[(&str, Value)]) -> Value {
 }
 
 #[tokio::test]
-async fn tools_that_cannot_be_called_are_hidden_and_not_called() {
+async fn unusable_tools_are_hidden_and_not_called() {
     let page = tools(&[
         ("good", json!({"type": "string", "x-mcp-header": "Region"})),
         ("bad", json!({"type": "number", "x-mcp-header": "Region"})),
@@ -120,7 +120,7 @@ async fn tools_that_cannot_be_called_are_hidden_and_not_called() {
     assert_eq!(error, Err(Error::Unmirrorable { header: "mcp-param-region".to_owned() }));
 }
 
-/// A server whose tool `t` wants a header, which it tells of on the second page of its list.
+/// A server whose tool `t` requires a header. The second page of its tool list says so.
 fn picky(request: &Request) -> Option<Reply> {
     match request.method() {
         "tools/list" if request.body["params"]["cursor"] == "2" => {
@@ -139,7 +139,7 @@ fn picky(request: &Request) -> Option<Reply> {
 }
 
 #[tokio::test]
-async fn a_call_whose_headers_are_refused_is_sent_again_with_the_right_ones() {
+async fn a_call_with_refused_headers_is_retried_with_the_right_ones() {
     let server = Server::stateless(picky).await;
     let client = connect(stateless(&server), ()).await;
     let us = json!({"name": "t", "arguments": {"region": "us"}});
@@ -148,10 +148,10 @@ async fn a_call_whose_headers_are_refused_is_sent_again_with_the_right_ones() {
     assert_eq!(methods, ["server/discover", "tools/call", "tools/list", "tools/list", "tools/call"]);
     let log = server.log();
     assert_ne!(log[1].body["id"], log[4].body["id"]);
-    // It is known now.
+    // The annotations are cached now.
     value(finish(&client, "tools/call", &us).await);
     assert_eq!(server.log().len(), 6);
-    // Once is enough.
+    // The client corrects a call once.
     let error =
         finish(&client, "tools/call", &json!({"name": "t", "arguments": {"region": "eu"}})).await.unwrap();
     assert_eq!(error.code(), Some(-32020));
@@ -159,7 +159,7 @@ async fn a_call_whose_headers_are_refused_is_sent_again_with_the_right_ones() {
 }
 
 #[tokio::test]
-async fn a_revision_that_is_refused_and_offered_is_tried_once_more() {
+async fn a_revision_that_is_refused_and_listed_is_retried_once() {
     let refusals = AtomicUsize::new(0);
     let server = Server::stateless(move |request| {
         let refused = json!({"code": -32022, "message": "m", "data": {"supported": ["2026-07-28"]}});
@@ -177,7 +177,7 @@ async fn a_revision_that_is_refused_and_offered_is_tried_once_more() {
 }
 
 #[tokio::test]
-async fn results_are_judged_by_their_type() {
+async fn results_are_classified_by_their_type() {
     let cases = [
         ("tools/call", json!({"content": []}), None),
         ("tools/call", json!({"resultType": "complete"}), None),
@@ -186,23 +186,25 @@ async fn results_are_judged_by_their_type() {
         (
             "tools/call",
             json!({"resultType": 5}),
-            Some(Error::BadAnswer("its resultType is no text".to_owned())),
+            Some(Error::BadAnswer("the resultType is not a string".to_owned())),
         ),
-        ("tools/call", json!([]), Some(Error::BadAnswer("its result is no object".to_owned()))),
+        ("tools/call", json!([]), Some(Error::BadAnswer("the result is not an object".to_owned()))),
         (
             "tools/call",
             json!({"resultType": "input_required"}),
-            Some(Error::BadAnswer("it asks for input and does not say which".to_owned())),
+            Some(Error::BadAnswer(
+                "the result requests input without inputRequests or requestState".to_owned(),
+            )),
         ),
         (
             "tools/call",
             json!({"resultType": "input_required", "inputRequests": {"k": 5}}),
-            Some(Error::BadAnswer("the input \"k\" is no request".to_owned())),
+            Some(Error::BadAnswer("the input \"k\" is not a valid request".to_owned())),
         ),
         (
             "prompts/list",
             json!({"resultType": "input_required", "requestState": "s"}),
-            Some(Error::BadAnswer("a method that may not ask for input does".to_owned())),
+            Some(Error::BadAnswer("the result of prompts/list must not request input".to_owned())),
         ),
     ];
     for (method, result, expect) in cases {
@@ -215,7 +217,7 @@ async fn results_are_judged_by_their_type() {
         let answer = finish(&client, method, &json!({"name": "t"})).await;
         assert_eq!(answer, expect.map_or_else(|| Ok(Answer::Result(text.clone().into())), Err), "{text}");
     }
-    // A task is a result for those who have said so.
+    // The result type `task` is accepted if the client announced support for tasks.
     let server = Server::stateless(|request| {
         request.calls("t").then(|| Reply::result(request, &json!({"resultType": "task"})))
     })
@@ -226,14 +228,14 @@ async fn results_are_judged_by_their_type() {
 }
 
 #[tokio::test]
-async fn a_cancelled_call_closes_its_stream_and_says_nothing() {
+async fn a_cancelled_call_closes_its_stream_and_sends_nothing() {
     let begun = json!({"jsonrpc": "2.0", "method": "notifications/begun"});
     let server =
         Server::stateless(move |request| request.calls("t").then(|| Reply::stream().event(&begun).hang()))
             .await;
     let client = connect(stateless(&server), ()).await;
     let mut call = client.call("tools/call", Some(r#"{"name":"t"}"#)).unwrap();
-    assert!(matches!(within("the beginning", call.next()).await, Step::Notification(_)));
+    assert!(matches!(within("the beginning", call.next()).await, CallEvent::Notification(_)));
     drop(call);
     server.until("the end of the stream", |log| log.iter().any(|one| one.verb == "CLOSED")).await;
     assert_eq!(server.count(|one| one.verb == "POST"), 2);
@@ -255,18 +257,20 @@ async fn a_broken_stream_is_neither_resumed_nor_repeated() {
 }
 
 #[tokio::test]
-async fn a_server_that_asks_on_the_stream_breaks_the_rules() {
-    let ask = json!({"jsonrpc": "2.0", "id": 1, "method": "roots/list"});
-    let server =
-        Server::stateless(move |request| request.calls("t").then(|| Reply::stream().event(&ask).hang()))
-            .await;
+async fn a_server_request_on_a_stateless_stream_is_an_error() {
+    let server_request = json!({"jsonrpc": "2.0", "id": 1, "method": "roots/list"});
+    let server = Server::stateless(move |request| {
+        request.calls("t").then(|| Reply::stream().event(&server_request).hang())
+    })
+    .await;
     let client = connect(stateless(&server), ()).await;
-    let expect = Error::BadAnswer("it asks for roots/list, which 2026-07-28 has not".to_owned());
+    let expect =
+        Error::BadAnswer("the server sent the request roots/list, which 2026-07-28 does not have".to_owned());
     assert_eq!(call(&client, "t").await, Err(expect));
 }
 
 #[tokio::test]
-async fn subscriptions_are_calls_that_last() {
+async fn subscriptions_have_no_timeout() {
     let server = Server::stateless(|request| {
         (request.method() == "subscriptions/listen").then(|| {
             let note = |method: &str| json!({"jsonrpc": "2.0", "method": method, "params": {"_meta": {"io.modelcontextprotocol/subscriptionId": request.body["id"]}}});
@@ -281,19 +285,21 @@ async fn subscriptions_are_calls_that_last() {
     })
     .await;
     let mut config = stateless(&server);
-    // It is no bound for a subscription.
+    // The call timeout does not apply to subscriptions.
     config.timeouts.call = Duration::from_millis(50);
     let client = connect(config, ()).await;
     let mut listening =
         client.call("subscriptions/listen", Some(r#"{"notifications":{"toolsListChanged":true}}"#)).unwrap();
     let id: RequestId = listening.id().clone();
-    let Step::Notification(first) = within("the acknowledgement", listening.next()).await else { panic!() };
+    let CallEvent::Notification(first) = within("the acknowledgement", listening.next()).await else {
+        panic!()
+    };
     assert_eq!(first.method, "notifications/subscriptions/acknowledged");
     let params: Value = serde_json::from_slice(&first.params.unwrap()).unwrap();
     assert_eq!(params["_meta"]["io.modelcontextprotocol/subscriptionId"].to_string(), id.to_string());
     tokio::time::sleep(Duration::from_millis(100)).await;
     client.notify("notifications/go", None).await.unwrap();
-    let Step::Notification(second) = within("the change", listening.next()).await else { panic!() };
+    let CallEvent::Notification(second) = within("the change", listening.next()).await else { panic!() };
     assert_eq!(second.method, "notifications/tools/list_changed");
     assert_eq!(value(listening.answer().await), json!({"resultType": "complete"}));
 }

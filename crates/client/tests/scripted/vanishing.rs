@@ -1,26 +1,28 @@
-//! Servers whose machine vanishes without a word, which only the kernel can notice.
+//! Servers whose machine disappears without closing connections. Only the kernel's TCP keepalive
+//! can detect that.
 
 use std::time::Duration;
 
 use crate::support::{Reply, Server, config, connect, within};
 
-/// How often the kernel counts in a second where it says how long its timers still run.
+/// The unit of timers in /proc/net/tcp: ticks per second.
 const TICKS: u64 = 100;
 
-/// How long the keep-alive timer still runs on each connection to this port that has one.
+/// The remaining time of the keepalive timer of each connection to this port.
 fn keep_alives(port: u16) -> Vec<Duration> {
     let table = std::fs::read_to_string("/proc/net/tcp").expect("the table of connections");
     let timers = table.lines().filter_map(|line| {
         let fields: Vec<_> = line.split_ascii_whitespace().collect();
         let (_, remote) = fields.get(2)?.split_once(':')?;
-        // The second kind of timer is this one.
+        // Timer kind 02 is keepalive.
         let ticks = fields.get(5)?.strip_prefix("02:")?;
         (u16::from_str_radix(remote, 16).ok()? == port).then(|| u64::from_str_radix(ticks, 16).ok())?
     });
     timers.map(|ticks| Duration::from_millis(ticks * 1000 / TICKS)).collect()
 }
 
-/// The call has been sent and acknowledged, so that nothing but a probe of the kernel's finds out that nobody is there.
+/// The call has been sent and acknowledged, so only a keepalive probe can detect that the server is
+/// gone.
 #[tokio::test]
 async fn a_connection_that_waits_for_an_answer_is_probed() {
     let server = Server::with_sessions(|request| request.calls("t").then(|| Reply::stream().hang())).await;
@@ -30,7 +32,7 @@ async fn a_connection_that_waits_for_an_answer_is_probed() {
     let port = server.url().port_u16().expect("a port");
     let probed = async {
         loop {
-            // Until the request is acknowledged, another timer runs.
+            // Until the request is acknowledged, the retransmission timer runs instead.
             match keep_alives(port).into_iter().max() {
                 Some(next) => return next,
                 None => tokio::time::sleep(Duration::from_millis(10)).await,

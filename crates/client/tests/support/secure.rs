@@ -1,4 +1,4 @@
-//! A listener at `localhost` behind TLS. Its certificate is its own authority.
+//! A TLS listener at `localhost` with a self-signed certificate.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(crate) enum Age {
 }
 
 impl Secure {
-    /// Each connection is served in a task of its own.
+    /// Serves each connection in its own task.
     pub(crate) async fn listen<F>(
         age: Age,
         serve: impl Fn(TlsStream<TcpStream>) -> F + Send + Sync + 'static,
@@ -50,7 +50,7 @@ impl Secure {
             while let Ok((stream, _)) = listener.accept().await {
                 let (acceptor, serve, state) = (acceptor.clone(), Arc::clone(&serve), Arc::clone(&state));
                 tokio::spawn(async move {
-                    // Whoever only looks whether somebody is there says nothing.
+                    // A liveness check connects without sending anything.
                     if !matches!(stream.peek(&mut [0]).await, Ok(1)) {
                         return;
                     }
@@ -71,18 +71,18 @@ impl Secure {
         format!("https://localhost:{}{path}", self.port).parse().expect("an address")
     }
 
-    /// Believes this server's certificate and no other.
+    /// TLS settings that trust only this server's certificate.
     pub(crate) fn tls(&self) -> Tls {
         let ca = Some(self.certificate.path().to_owned());
         Tls::load(&TlsFiles { ca, identity: None }).expect("a certificate")
     }
 
-    /// How many have begun to prove each other's names with it.
+    /// How many handshakes clients have started.
     pub(crate) fn hellos(&self) -> usize {
         self.state.hellos.load(Ordering::SeqCst)
     }
 
-    /// Closes connections before any name is proven from now on.
+    /// From now on the server closes connections before the handshake.
     pub(crate) fn be_rude(&self) {
         self.state.is_rude.store(true, Ordering::SeqCst);
     }

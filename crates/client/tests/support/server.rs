@@ -1,9 +1,10 @@
-//! A server that does as its script says.
+//! A scripted server.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use steadfast_client::Uri;
@@ -11,13 +12,14 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
-/// What a client sent. A connection that it closed while it was to wait is one with the verb `CLOSED`.
+/// A request that the server received. The verb `CLOSED` records that the client closed a
+/// connection during [`Act::Hang`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Request {
     pub(crate) verb: String,
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) body: Value,
-    /// The body as it came.
+    /// The body as received.
     pub(crate) text: String,
 }
 
@@ -30,12 +32,12 @@ impl Request {
         self.headers.get(name).map(String::as_str)
     }
 
-    /// A call of the tool of this name.
+    /// Returns true for a call of this tool.
     pub(crate) fn calls(&self, tool: &str) -> bool {
         self.method() == "tools/call" && self.body["params"]["name"] == tool
     }
 
-    /// What a client answers to an ask.
+    /// Returns true for the answer to a server request.
     pub(crate) fn is_answer(&self) -> bool {
         self.verb == "POST" && self.body.get("method").is_none()
     }
@@ -43,19 +45,23 @@ impl Request {
 
 type Condition = Arc<dyn Fn(&[Request]) -> bool + Send + Sync>;
 
-/// One thing to do on a connection.
+/// One action on a connection.
 #[derive(Clone)]
 pub(crate) enum Act {
     Send(Vec<u8>),
-    /// One byte at a time.
+    /// Send one byte at a time.
     Drip(Vec<u8>),
-    /// Wait until what clients have sent fulfils this.
+    /// Wait until the received requests satisfy this condition.
     Until(Condition),
-    /// Wait until the client closes the connection, and note that.
+    /// Work for this long.
+    Pause(Duration),
+    /// Perform the reply that this function returns now.
+    Later(Arc<dyn Fn() -> Reply + Send + Sync>),
+    /// Wait until the client closes the connection, and record that.
     Hang,
 }
 
-/// What to do about a request. The connection is closed after it, unless it is to be kept.
+/// The actions for one request. The connection is closed afterwards, unless `keep` is set.
 #[derive(Clone, Default)]
 pub(crate) struct Reply {
     acts: Vec<Act>,
@@ -63,7 +69,7 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// An answer in one piece.
+    /// A complete response.
     pub(crate) fn new(status: u16, headers: &str, body: &str) -> Self {
         let length = body.len();
         let head = format!("HTTP/1.1 {status} x\r\n{headers}content-length: {length}\r\n\r\n{body}");
@@ -82,7 +88,7 @@ impl Reply {
         Self::new(status, &format!("content-type: application/json\r\n{headers}"), &body.to_string())
     }
 
-    /// A result of the request.
+    /// The JSON-RPC result of the request.
     pub(crate) fn result(request: &Request, result: &Value) -> Self {
         Self::json(&json!({"jsonrpc": "2.0", "id": request.body["id"], "result": result}))
     }
@@ -92,18 +98,18 @@ impl Reply {
         Self::json_with(status, "", &body)
     }
 
-    /// The head of a stream that ends with its connection.
+    /// The head of a stream that ends when the connection is closed.
     pub(crate) fn stream() -> Self {
         Self::default().send("HTTP/1.1 200 x\r\ncontent-type: text/event-stream\r\n\r\n")
     }
 
-    /// The head of a stream whose end must be said; if it is not, the stream is broken.
+    /// The head of a chunked stream. Without the last chunk the stream is broken.
     pub(crate) fn chunked() -> Self {
         let head = "HTTP/1.1 200 x\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
         Self::default().send(head)
     }
 
-    /// The end of a chunked stream, after which the connection goes on.
+    /// Ends a chunked stream and keeps the connection open.
     pub(crate) fn end(self) -> Self {
         Self { keep: true, ..self.send("0\r\n\r\n") }
     }
@@ -118,7 +124,7 @@ impl Reply {
         self
     }
 
-    /// A piece of a chunked body.
+    /// One chunk.
     pub(crate) fn chunk(self, text: &str) -> Self {
         self.send(&format!("{:x}\r\n{text}\r\n", text.len()))
     }
@@ -128,7 +134,7 @@ impl Reply {
         self.send(&format!("data: {message}\n\n"))
     }
 
-    /// The event that answers the request.
+    /// An event with the result of the request.
     pub(crate) fn answer(self, request: &Request, result: &Value) -> Self {
         self.event(&json!({"jsonrpc": "2.0", "id": request.body["id"], "result": result}))
     }
@@ -138,7 +144,18 @@ impl Reply {
         self
     }
 
-    /// What comes after this one.
+    pub(crate) fn pause(mut self, time: Duration) -> Self {
+        self.acts.push(Act::Pause(time));
+        self
+    }
+
+    /// Continues with the reply that `make` returns when everything before is done.
+    pub(crate) fn later(mut self, make: impl Fn() -> Self + Send + Sync + 'static) -> Self {
+        self.acts.push(Act::Later(Arc::new(make)));
+        Self { keep: true, ..self }
+    }
+
+    /// Appends another reply.
     pub(crate) fn then(mut self, next: Self) -> Self {
         self.acts.extend(next.acts);
         Self { keep: next.keep, ..self }
@@ -152,7 +169,7 @@ impl Reply {
 
 type Script = Arc<dyn Fn(&Request) -> Option<Reply> + Send + Sync>;
 
-/// A server on a port of its own, for as long as the test's runtime lives.
+/// A server on its own port. It lives as long as the test's runtime.
 #[derive(Clone)]
 pub(crate) struct Server {
     address: SocketAddr,
@@ -163,13 +180,14 @@ struct State {
     script: Script,
     log: Mutex<Vec<Request>>,
     changed: Notify,
-    /// Bytes that went into sockets.
+    /// Bytes written to sockets.
     written: AtomicUsize,
     connections: AtomicUsize,
 }
 
 impl Server {
-    /// A server that does exactly as the script says; what the script does not know is 400.
+    /// A server that follows the script exactly. It answers 400 to requests that the script does
+    /// not handle.
     pub(crate) async fn raw(script: impl Fn(&Request) -> Option<Reply> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -191,8 +209,8 @@ impl Server {
         server
     }
 
-    /// A server with sessions: `initialize`, `ping`, notifications and DELETE work, there is no standalone stream, and the script
-    /// says what else there is.
+    /// A server with sessions: `initialize`, `ping`, notifications and DELETE work, and there is no
+    /// standalone stream. The script takes precedence.
     pub(crate) async fn with_sessions(
         script: impl Fn(&Request) -> Option<Reply> + Send + Sync + 'static,
     ) -> Self {
@@ -200,7 +218,7 @@ impl Server {
         Self::raw(move |request| script(request).or_else(|| with_sessions(request, &sessions))).await
     }
 
-    /// A stateless server: `server/discover` works, and the script says what else there is.
+    /// A stateless server: `server/discover` works. The script takes precedence.
     pub(crate) async fn stateless(
         script: impl Fn(&Request) -> Option<Reply> + Send + Sync + 'static,
     ) -> Self {
@@ -217,7 +235,7 @@ impl Server {
         format!("http://{}/mcp", self.address).parse().expect("an address")
     }
 
-    /// Everything that clients have sent, in the order of arrival.
+    /// All received requests, in order of arrival.
     pub(crate) fn log(&self) -> Vec<Request> {
         self.state.log.lock().expect("the log").clone()
     }
@@ -234,14 +252,14 @@ impl Server {
         self.state.connections.load(Ordering::SeqCst)
     }
 
-    /// Notes something that no client has sent, with the verb `PROD`, for a script to go by.
+    /// Adds a record with the verb `PROD` to the log, which a script can wait for.
     pub(crate) fn prod(&self) {
         let prod = Request { verb: "PROD".to_owned(), ..Request::default() };
         self.state.log.lock().expect("the log").push(prod);
         self.state.changed.notify_waiters();
     }
 
-    /// Waits until what clients have sent fulfils this.
+    /// Waits until the received requests satisfy the condition.
     pub(crate) async fn until(&self, what: &str, condition: impl Fn(&[Request]) -> bool) {
         super::within(what, self.state.until(&condition)).await;
     }
@@ -270,7 +288,7 @@ impl State {
         let mut buffer = Vec::new();
         while let Some(request) = read(&mut stream, &mut buffer).await {
             let reply = {
-                // One at a time, so that a script sees requests in the order of the log.
+                // Under the lock, so that the script sees requests in the order of the log.
                 let mut log = self.log.lock().expect("the log");
                 log.push(request.clone());
                 (self.script)(&request).unwrap_or_else(|| Reply::new(400, "", "not in the script"))
@@ -302,6 +320,12 @@ impl State {
                 }
             }
             Act::Until(condition) => self.until(&*condition).await,
+            Act::Pause(time) => tokio::time::sleep(time).await,
+            Act::Later(make) => {
+                for act in make().acts {
+                    Box::pin(self.perform(act, stream, buffer)).await?;
+                }
+            }
             Act::Hang => {
                 let end = stream.read_buf(buffer).await;
                 assert!(!matches!(end, Ok(1..)), "a client sends on a connection whose answer is not over");
@@ -340,7 +364,7 @@ async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Request> {
     let verb = lines.next()?.split(' ').next()?.to_owned();
     let mut headers: BTreeMap<String, String> = BTreeMap::new();
     for (name, value) in lines.filter_map(|line| line.split_once(": ")) {
-        // One that is sent twice shows.
+        // Joins repeated headers, so that tests notice them.
         let known = headers.entry(name.to_owned()).or_default();
         *known = if known.is_empty() { value.to_owned() } else { format!("{known}, {value}") };
     }
@@ -356,7 +380,7 @@ async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Request> {
 }
 
 impl Reply {
-    /// The same with another text in place of this one, wherever it is sent.
+    /// Replaces a text in everything that the reply sends.
     pub(crate) fn replace(mut self, this: &str, other: &str) -> Self {
         for act in &mut self.acts {
             if let Act::Send(bytes) | Act::Drip(bytes) = act {

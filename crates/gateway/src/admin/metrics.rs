@@ -1,7 +1,7 @@
-//! What is counted. Labels are bounded: paths of endpoints, and words of our own; never anything that a client sends.
+//! The metrics of the gateway. Labels are bounded: their values are paths of endpoints and fixed
+//! words, never text of a client.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -10,38 +10,41 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-/// From a tenth of a millisecond, which is what memory takes, to what nobody waits for.
+/// Buckets from 0.1 ms, the time of the memory store, to 30 s, where every caller has timed out.
 const STORE_SECONDS: [f64; 12] = [0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0];
 
-/// From what the gateway adds by itself to the longest calls.
+/// Buckets from 1 ms, which the gateway adds itself, to 1 h, the default deadline of a call.
 const CALL_SECONDS: [f64; 12] = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 60.0, 600.0, 3600.0];
 
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
-/// Every metric there is. Each is described in `docs/metrics.md`.
+/// Every metric. `docs/metrics.md` describes each; a test compares the two.
 pub(crate) struct Metrics {
     registry: Registry,
     pub(crate) sessions: Gauge,
     pub(crate) store_bytes: Gauge,
     pub(crate) session_events: Family<Event, Counter>,
-    pub(crate) calls_begun: Family<At, Counter>,
+    pub(crate) calls_begun: Family<EndpointLabel, Counter>,
     pub(crate) calls_finished: Family<Outcome, Counter>,
-    pub(crate) call_seconds: Histograms<At>,
-    pub(crate) asks: Family<Event, Counter>,
+    pub(crate) call_seconds: Histograms<EndpointLabel>,
+    pub(crate) server_requests: Family<Event, Counter>,
     pub(crate) attachments: Family<Kind, Counter>,
-    pub(crate) streams: Family<At, Gauge>,
-    pub(crate) exchanges: Family<At, Gauge>,
-    pub(crate) subscriptions: Family<At, Gauge>,
+    pub(crate) streams: Family<EndpointLabel, Gauge>,
+    pub(crate) exchanges: Family<EndpointLabel, Gauge>,
+    pub(crate) subscriptions: Family<EndpointLabel, Gauge>,
     pub(crate) responses: Family<Status, Counter>,
     pub(crate) refusals: Family<Refusal, Counter>,
-    pub(crate) received_bytes: Family<At, Counter>,
-    pub(crate) sent_bytes: Family<At, Counter>,
+    pub(crate) received_bytes: Family<EndpointLabel, Counter>,
+    pub(crate) sent_bytes: Family<EndpointLabel, Counter>,
     pub(crate) store_seconds: Histograms<Operation>,
-    pub(crate) store_errors: Family<Fault, Counter>,
+    pub(crate) store_errors: Family<StoreFailure, Counter>,
     pub(crate) replica_up: Family<Replica, Gauge>,
     pub(crate) replica_sessions: Family<Replica, Gauge>,
-    pub(crate) waiting_calls: Family<At, Gauge>,
-    pub(crate) healed: Family<At, Gauge>,
+    pub(crate) upstream_serial: Family<Serial, Gauge>,
+    pub(crate) quirks: Family<QuirkLabel, Counter>,
+    pub(crate) queued_calls: Family<EndpointLabel, Gauge>,
+    pub(crate) heartbeats: Family<EndpointLabel, Gauge>,
+    pub(crate) reopened_sessions: Family<EndpointLabel, Gauge>,
     pub(crate) reloads: Family<Reload, Counter>,
 }
 
@@ -57,7 +60,7 @@ impl Metrics {
             calls_begun: Family::default(),
             calls_finished: Family::default(),
             call_seconds: Family::new_with_constructor(calls),
-            asks: Family::default(),
+            server_requests: Family::default(),
             attachments: Family::default(),
             streams: Family::default(),
             exchanges: Family::default(),
@@ -70,55 +73,73 @@ impl Metrics {
             store_errors: Family::default(),
             replica_up: Family::default(),
             replica_sessions: Family::default(),
-            waiting_calls: Family::default(),
-            healed: Family::default(),
+            upstream_serial: Family::default(),
+            quirks: Family::default(),
+            queued_calls: Family::default(),
+            heartbeats: Family::default(),
+            reopened_sessions: Family::default(),
             reloads: Family::default(),
         };
         metrics.register();
         Arc::new(metrics)
     }
 
-    /// The help texts end with a full stop that the encoder adds.
+    /// Help texts end without a full stop, because the encoder adds it.
     fn register(&mut self) {
         let to = &mut self.registry;
         to.register("sessions", "Sessions in the store", self.sessions.clone());
-        to.register("store_bytes", "Bytes that the store holds for sessions", self.store_bytes.clone());
-        to.register("session_events", "Steps in the lives of sessions", self.session_events.clone());
-        to.register("calls_begun", "Calls that were accepted", self.calls_begun.clone());
+        to.register("store_bytes", "Bytes of sessions in the store", self.store_bytes.clone());
+        to.register("session_events", "Lifecycle events of sessions", self.session_events.clone());
+        to.register("calls_begun", "Accepted calls", self.calls_begun.clone());
         to.register(
             "calls_finished",
-            "Calls that have their answer or their error",
+            "Calls that ended with a result or an error",
             self.calls_finished.clone(),
         );
-        to.register("call_seconds", "How long the server took for calls", self.call_seconds.clone());
-        to.register("asks", "Requests to clients: sampling, elicitation, roots", self.asks.clone());
+        to.register("call_seconds", "Time that the server took to answer calls", self.call_seconds.clone());
         to.register(
-            "attachments",
-            "Connections that began to read a stream by GET",
-            self.attachments.clone(),
+            "server_requests",
+            "Requests of servers to clients: sampling, elicitation, roots",
+            self.server_requests.clone(),
         );
-        to.register("streams", "Event streams that are open", self.streams.clone());
-        to.register("exchanges", "Requests of 2026-07-28 in flight", self.exchanges.clone());
-        to.register("subscriptions", "Subscriptions of 2026-07-28 that are open", self.subscriptions.clone());
-        to.register("responses", "HTTP responses, by status", self.responses.clone());
-        to.register("refusals", "Requests that were refused, by status and reason", self.refusals.clone());
+        to.register("attachments", "GET requests that attached to a stream", self.attachments.clone());
+        to.register("streams", "Open SSE streams", self.streams.clone());
+        to.register(
+            "exchanges",
+            "Requests of revision 2026-07-28 in flight, subscriptions included",
+            self.exchanges.clone(),
+        );
+        to.register("subscriptions", "Open subscriptions of revision 2026-07-28", self.subscriptions.clone());
+        to.register("responses", "HTTP responses", self.responses.clone());
+        to.register("refusals", "Refused requests", self.refusals.clone());
+        to.register("quirks", "Responses that a quirk of the client has changed", self.quirks.clone());
         to.register("received_bytes", "Bytes of request bodies", self.received_bytes.clone());
         to.register("sent_bytes", "Bytes of response bodies", self.sent_bytes.clone());
-        to.register("store_seconds", "How long the store took", self.store_seconds.clone());
-        to.register("store_errors", "Operations that the store failed", self.store_errors.clone());
-        to.register("replica_up", "Whether a replica of the server can be reached", self.replica_up.clone());
-        to.register("replica_sessions", "Sessions at a replica of the server", self.replica_sessions.clone());
+        to.register("store_seconds", "Duration of store operations", self.store_seconds.clone());
+        to.register("store_errors", "Failed store operations", self.store_errors.clone());
+        to.register("replica_up", "1 if the replica can be reached, 0 otherwise", self.replica_up.clone());
+        to.register("replica_sessions", "Upstream sessions at the replica", self.replica_sessions.clone());
         to.register(
-            "waiting_calls",
-            "Calls that wait for their turn at the server",
-            self.waiting_calls.clone(),
+            "upstream_serial",
+            "1 if the server gets one call of a session at a time because it loses or mixes up parallel calls, 0 if it gets parallel calls",
+            self.upstream_serial.clone(),
         );
         to.register(
-            "healed_sessions",
-            "Sessions that the server had lost and that were opened anew",
-            self.healed.clone(),
+            "queued_calls",
+            "Calls that wait in the queue because of concurrency",
+            self.queued_calls.clone(),
         );
-        to.register("reloads", "Changes of the configuration", self.reloads.clone());
+        to.register(
+            "heartbeats",
+            "Progress notifications of the gateway for clients of silent calls",
+            self.heartbeats.clone(),
+        );
+        to.register(
+            "reopened_sessions",
+            "Upstream sessions that were opened again because the server had lost them",
+            self.reopened_sessions.clone(),
+        );
+        to.register("reloads", "Configuration reloads", self.reloads.clone());
     }
 
     pub(crate) fn encode(&self) -> String {
@@ -129,13 +150,8 @@ impl Metrics {
     }
 }
 
-/// In seconds, as histograms want them.
-pub(crate) fn seconds(time: Duration) -> f64 {
-    time.as_secs_f64()
-}
-
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-pub(crate) struct At {
+pub(crate) struct EndpointLabel {
     pub(crate) endpoint: String,
 }
 
@@ -172,12 +188,18 @@ pub(crate) struct Refusal {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub(crate) struct QuirkLabel {
+    pub(crate) endpoint: String,
+    pub(crate) quirk: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub(crate) struct Operation {
     pub(crate) operation: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-pub(crate) struct Fault {
+pub(crate) struct StoreFailure {
     pub(crate) operation: &'static str,
     pub(crate) kind: &'static str,
 }
@@ -186,6 +208,13 @@ pub(crate) struct Fault {
 pub(crate) struct Replica {
     pub(crate) endpoint: String,
     pub(crate) replica: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub(crate) struct Serial {
+    pub(crate) endpoint: String,
+    pub(crate) replica: String,
+    pub(crate) reason: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -201,9 +230,9 @@ mod tests {
 
     const PAGE: &str = include_str!("../../../../docs/metrics.md");
 
-    /// Everything once: what has no sample is not served.
-    fn once(metrics: &Metrics) {
-        // Without `..`, so that nothing new is forgotten.
+    /// Gives every metric a sample, because a metric without one is not encoded.
+    fn touch_all(metrics: &Metrics) {
+        // No `..`, so that a new metric cannot be left out.
         let Metrics {
             registry: _,
             sessions: _,
@@ -212,7 +241,7 @@ mod tests {
             calls_begun,
             calls_finished,
             call_seconds,
-            asks,
+            server_requests,
             attachments,
             streams,
             exchanges,
@@ -225,19 +254,22 @@ mod tests {
             store_errors,
             replica_up,
             replica_sessions,
-            waiting_calls,
-            healed,
+            upstream_serial,
+            quirks,
+            queued_calls,
+            heartbeats,
+            reopened_sessions,
             reloads,
         } = metrics;
         let (endpoint, replica) = (String::new(), String::new());
-        let at = At { endpoint: endpoint.clone() };
+        let at = EndpointLabel { endpoint: endpoint.clone() };
         for counter in [calls_begun, received_bytes, sent_bytes] {
             counter.get_or_create(&at).inc();
         }
-        for gauge in [streams, exchanges, subscriptions, waiting_calls, healed] {
+        for gauge in [streams, exchanges, subscriptions, queued_calls, heartbeats, reopened_sessions] {
             gauge.get_or_create(&at).inc();
         }
-        for events in [session_events, asks] {
+        for events in [session_events, server_requests] {
             events.get_or_create(&Event { endpoint: endpoint.clone(), event: "" }).inc();
         }
         call_seconds.get_or_create(&at).observe(1.0);
@@ -245,8 +277,11 @@ mod tests {
         attachments.get_or_create(&Kind { endpoint: endpoint.clone(), kind: "" }).inc();
         responses.get_or_create(&Status { endpoint: endpoint.clone(), method: "", status: 0 }).inc();
         refusals.get_or_create(&Refusal { endpoint: endpoint.clone(), status: 0, reason: "" }).inc();
+        quirks.get_or_create(&QuirkLabel { endpoint: endpoint.clone(), quirk: "" }).inc();
         store_seconds.get_or_create(&Operation { operation: "" }).observe(1.0);
-        store_errors.get_or_create(&Fault { operation: "", kind: "" }).inc();
+        store_errors.get_or_create(&StoreFailure { operation: "", kind: "" }).inc();
+        let serial = Serial { endpoint: endpoint.clone(), replica: replica.clone(), reason: "" };
+        upstream_serial.get_or_create(&serial).inc();
         let replica = Replica { endpoint, replica };
         replica_up.get_or_create(&replica).inc();
         replica_sessions.get_or_create(&replica).inc();
@@ -267,11 +302,11 @@ mod tests {
         names.join(", ")
     }
 
-    /// The page says of each metric what it is called, what it is, and what its labels are; and of no other.
+    /// The page has the name, type, labels and help text of every metric, and no other metric.
     #[test]
-    fn the_page_describes_what_is_served() {
+    fn the_page_describes_every_metric() {
         let metrics = Metrics::new();
-        once(&metrics);
+        touch_all(&metrics);
         let text = metrics.encode();
         let word = |line: &str, prefix: &str| {
             let (name, rest) = line.strip_prefix(prefix)?.split_once(' ')?;

@@ -1,16 +1,18 @@
-//! What can be typed.
+//! The command line.
 
-mod config;
-mod serve;
+mod config_command;
+mod serve_flags;
 
 use clap::{Parser, Subcommand};
 
-pub(crate) use config::Config;
-pub(crate) use serve::{Serve, UnbalancedQuotes};
+pub(crate) use config_command::ConfigCommand;
+#[cfg(test)]
+pub(crate) use config_command::{EXAMPLE, FULL_EXAMPLE};
+pub(crate) use serve_flags::{ServeFlags, UnbalancedQuotes};
 
-/// MCP sessions that hold.
+/// An MCP gateway whose sessions survive broken connections, restarts and failures
 #[derive(Debug, Parser)]
-#[command(name = "steadfast", version = env!("STEADFAST_VERSION"), about, arg_required_else_help = true)]
+#[command(name = "steadfast", version = env!("STEADFAST_VERSION"), arg_required_else_help = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -18,9 +20,9 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Serve MCP endpoints: in front of your servers, or the demo
-    Serve(Box<Serve>),
-    /// Look at configuration files
+    /// Serve MCP endpoints in front of your servers, or the demo server
+    Serve(Box<ServeFlags>),
+    /// Check configuration files, or print an example
     #[command(subcommand)]
-    Config(Config),
+    Config(ConfigCommand),
 }

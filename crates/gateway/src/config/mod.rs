@@ -1,94 +1,90 @@
-//! What the gateway is told: a file, variables of the environment, and flags, in the order of growing weight.
+//! The configuration of the gateway: read from a file, environment variables and flags, checked,
+//! and turned into a [`Plan`].
 //!
-//! Reading is pure: text in, a [`Plan`] or every [`Fault`] with its place out. [`load`] says in which order.
+//! Reading is pure. The input is text, the result is a [`Plan`], or every [`ConfigFault`] with its
+//! position. Environment variables override the file, and flags override both.
 
-mod auth;
 mod check;
-mod defaults;
-mod endpoint;
-mod fault;
+mod config_fault;
+mod endpoint_identity;
 mod file;
-mod identity;
-mod overrides;
+mod inputs;
+mod parse;
 mod plan;
-mod schema;
-mod secret;
-mod setting;
 #[cfg(test)]
 mod tests;
-mod tree;
-mod unknown;
-mod values;
 
 use toml::Table;
 
-use tree::Tree;
+use parse::toml_positions::SourceTree;
+use parse::{defaults_table, overrides, unknown_keys};
 
-pub(crate) use endpoint::Endpoint as Written;
-pub(crate) use fault::{Fault, Place};
-pub(crate) use file::File;
-pub(crate) use overrides::Override;
-pub(crate) use plan::{AuthPlan, Behind, EndpointPlan, Plan};
-pub(crate) use schema::schema;
-pub(crate) use secret::World;
+pub(crate) use config_fault::{ConfigFault, Position};
+use file::File;
+pub(crate) use file::{
+    Auth, CallLimit, DuplicateIds, Durability, EndpointTable, ServerRequestOrder, TimeSpan,
+};
+pub(crate) use inputs::Environment;
+pub(crate) use parse::json_schema::schema;
+pub(crate) use parse::overrides::Override;
+pub(crate) use plan::{AuthPlan, BackendPlan, EndpointPlan, Plan};
 
-/// A configuration file: its name, for people, and its text.
+/// The text of a configuration file, and the name that messages use for the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Source {
     pub(crate) name: String,
     pub(crate) text: String,
 }
 
-/// Reads a configuration: how it is written, which keys it has, what kind the values are, and whether they make sense
-/// together. Each step needs the one before.
-pub(crate) fn load(source: &Source, flags: &[Override], world: &World<'_>) -> Result<Plan, Vec<Fault>> {
-    let (tree, errors) = Tree::read(&source.name, &source.text);
+/// Reads and checks a configuration: first the TOML syntax, then the keys and the type of each
+/// value, then what the values mean together. A step runs only if the steps before it found no
+/// fault.
+pub(crate) fn load(
+    source: &Source,
+    flags: &[Override],
+    environment: &Environment<'_>,
+) -> Result<Plan, Vec<ConfigFault>> {
+    let (tree, errors) = SourceTree::parse(&source.name, &source.text);
     if !errors.is_empty() {
-        return Err(errors.iter().map(|error| of_file(&tree, error)).collect());
+        return Err(errors.iter().map(|error| toml_fault(&tree, error)).collect());
     }
-    let mut overrides = overrides::of_environment(&world.variables);
+    let mut overrides = overrides::from_environment(&environment.variables);
     overrides.extend_from_slice(flags);
     let schema = schema();
-    let mut faults = unknown::keys(&tree, &schema);
-    faults.extend(wrong_kinds(&tree, source));
-    faults.extend(overrides.iter().filter_map(wrong_override));
+    let mut faults = unknown_keys::find(&tree, &schema);
+    faults.extend(toml::from_str::<File>(&source.text).err().map(|error| toml_fault(&tree, &error)));
+    faults.extend(overrides.iter().filter_map(override_fault));
     if !faults.is_empty() {
         return Err(faults);
     }
-    // What was readable as a file is readable as a table.
+    // The text was parsed as a `File` above, so it is a table.
     let mut root: Table = toml::from_str(&source.text).unwrap_or_default();
     for each in &overrides {
         each.put(&mut root);
     }
-    defaults::spread(&mut root);
+    defaults_table::merge_into_endpoints(&mut root);
     let file: File = match root.try_into() {
         Ok(file) => file,
-        Err(error) => return Err(vec![of_file(&tree, &error)]),
+        Err(error) => return Err(vec![toml_fault(&tree, &error)]),
     };
-    let written = check::Written { tree: &tree, overrides: &overrides };
-    check::check(file, &written, world)
+    check::check(file, &check::Positions { tree: &tree, overrides: &overrides }, environment)
 }
 
-/// A mistake in the writing, or a value of the wrong kind.
-fn of_file(tree: &Tree<'_>, error: &toml::de::Error) -> Fault {
+/// A syntax error, or a value of the wrong type.
+fn toml_fault(tree: &SourceTree<'_>, error: &toml::de::Error) -> ConfigFault {
     let span = error.span().unwrap_or(0..0);
     let what = error.message().trim().replace('\n', ", ");
-    let remedy =
-        "`steadfast config schema` says what is expected, and `steadfast config example` shows it".into();
-    Fault { place: tree.place(span.start), key: tree.key_at(&span), what, remedy }
+    let remedy = "see `steadfast config schema`, or `steadfast config example --all`".into();
+    ConfigFault { position: tree.position(span.start), key: tree.key_at(&span), what, remedy }
 }
 
-fn wrong_kinds(tree: &Tree<'_>, source: &Source) -> Option<Fault> {
-    toml::from_str::<File>(&source.text).err().map(|error| of_file(tree, &error))
-}
-
-/// An override is read alone, so that nobody else is blamed for it.
-fn wrong_override(each: &Override) -> Option<Fault> {
+/// Reads an override alone, so that a fault in it names the variable or the flag.
+fn override_fault(each: &Override) -> Option<ConfigFault> {
     let text = each.alone().to_string();
-    let (tree, _) = Tree::read(&each.origin, &text);
-    let unknown = unknown::keys(&tree, &schema()).pop();
-    let wrong = || toml::from_str::<File>(&text).err().map(|error| of_file(&tree, &error));
-    let fault = unknown.or_else(wrong)?;
+    let (tree, _) = SourceTree::parse(&each.origin, &text);
+    let unknown = unknown_keys::find(&tree, &schema()).pop();
+    let wrong_type = || toml::from_str::<File>(&text).err().map(|error| toml_fault(&tree, &error));
+    let fault = unknown.or_else(wrong_type)?;
     let key = if fault.key.is_empty() { each.key() } else { fault.key };
-    Some(Fault { place: Place::Named(each.origin.clone()), key, ..fault })
+    Some(ConfigFault { position: Position::EnvOrFlag(each.origin.clone()), key, ..fault })
 }

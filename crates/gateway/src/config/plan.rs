@@ -1,28 +1,32 @@
-//! A configuration that has been checked: what the rest of the gateway works from.
+//! A checked configuration in the types of the lower crates. The rest of the gateway works from it.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use steadfast::{Durability, Hosts, Origins, ResponseMode, Rules, StoreUrl};
+use steadfast::{Durability, Hosts, Origins, Quirks, ResponseMode, Rules, StoreUrl};
 use steadfast_auth as auth;
-use steadfast_engine::{self as engine, Options};
+use steadfast_engine::Options;
 use steadfast_http as http;
 use steadfast_http::listen;
 use steadfast_http::listen::tls::Identity;
 use steadfast_upstream as upstream;
 
-use super::endpoint::{AskOrder, Duplicates, Endpoint, Response};
-use super::fault::Fault;
-use super::file::File;
-use super::identity::EndpointIdentity;
-use super::values::Allowed;
+use super::config_fault::ConfigFault;
+use super::endpoint_identity::EndpointIdentity;
+use super::file::{AllowList, DuplicateIds, EndpointTable, File, Response};
+
+/// With `auth = "forward"`: how long the response to a call waits for the server's verdict on the
+/// credentials, so that a client with an expired token gets a 401. Servers verify credentials
+/// first, so most have answered by then. Until then a client cannot resume the response, so it must
+/// not be long.
+const AUTH_WAIT: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) listen: Vec<SocketAddr>,
-    /// A file in the user's data folder unless said otherwise.
+    /// `None`: the default file.
     pub(crate) store: Option<StoreUrl>,
     pub(crate) durability: Durability,
     pub(crate) drain: Duration,
@@ -32,38 +36,57 @@ pub(crate) struct Plan {
     pub(crate) listener: listen::Limits,
     pub(crate) rules: Rules,
     pub(crate) endpoints: Vec<EndpointPlan>,
-    /// As it was written, to see what has changed.
+    /// The file with overrides applied, for the comparison with the next one.
     pub(crate) file: File,
-    /// What is wrong now and may be right when it is needed.
-    pub(crate) warnings: Vec<Fault>,
+    /// Faults that do not prevent a start, because they may be gone when the value is needed.
+    pub(crate) warnings: Vec<ConfigFault>,
 }
 
 impl Plan {
-    /// Every file that was read for it.
+    /// The files that the configuration names and that were read for it.
     pub(crate) fn files(&self) -> impl Iterator<Item = &PathBuf> {
         let of_endpoints =
             self.endpoints.iter().flat_map(|each| each.server_files.iter().chain(&each.auth_files));
         self.tls.iter().flat_map(|tls| &tls.files).chain(of_endpoints.map(|(path, _)| path))
     }
 
-    /// What cannot change stays what it was when the gateway started.
-    pub(crate) fn keep_fixed(&mut self, started: Self) {
-        let (new, old) = (&mut self.file, started.file);
+    /// Returns the keys whose new value needs a restart.
+    pub(crate) fn keys_that_need_restart(&self, new: &Self) -> Vec<String> {
+        let (old, new) = (&self.file, &new.file);
+        let keys = [
+            ("listen", old.listen != new.listen),
+            ("store", old.store != new.store),
+            ("durability", old.durability != new.durability),
+            ("tls", old.tls.is_some() != new.tls.is_some()),
+            ("admin", old.admin != new.admin),
+            ("shutdown.delay", old.shutdown.delay != new.shutdown.delay),
+            ("shutdown.flush", old.shutdown.flush != new.shutdown.flush),
+            ("limits", old.limits != new.limits),
+            ("session", old.session != new.session),
+            ("server_requests", old.server_requests != new.server_requests),
+        ];
+        keys.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key.to_owned()).collect()
+    }
+
+    /// Restores the values that only a restart can change, so that the next reload is compared with
+    /// what runs.
+    pub(crate) fn keep_fixed(&mut self, running: Self) {
+        let (new, old) = (&mut self.file, running.file);
         (new.listen, new.store, new.durability) = (old.listen, old.store, old.durability);
-        (new.admin, new.listener) = (old.admin, old.listener);
-        (new.limits, new.timing) = (old.limits, old.timing);
-        (self.listen, self.store, self.admin) = (started.listen, started.store, started.admin);
-        self.listener = started.listener;
-        match (&mut new.tls, old.tls) {
-            (Some(new), Some(old)) => new.handshake = old.handshake,
-            (new, old) => *new = old,
+        (new.shutdown.delay, new.shutdown.flush) = (old.shutdown.delay, old.shutdown.flush);
+        (new.limits, new.session) = (old.limits, old.session);
+        (new.admin, new.server_requests) = (old.admin, old.server_requests);
+        if new.tls.is_some() != old.tls.is_some() {
+            new.tls = old.tls;
         }
+        (self.listen, self.store, self.admin) = (running.listen, running.store, running.admin);
+        self.listener = running.listener;
     }
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct TlsPlan {
-    /// The files that it was read from.
+    /// The certificate and the key.
     pub(crate) files: [PathBuf; 2],
     pub(crate) identity: Identity,
 }
@@ -72,19 +95,21 @@ pub(crate) struct TlsPlan {
 pub(crate) struct EndpointPlan {
     pub(crate) path: Arc<str>,
     pub(crate) identity: EndpointIdentity,
-    pub(crate) behind: Behind,
+    pub(crate) backend: BackendPlan,
     pub(crate) auth: AuthPlan,
-    /// Files that say how the server is reached, and who may use the endpoint.
-    pub(crate) server_files: Named,
-    pub(crate) auth_files: Named,
-    /// As it was written, with secrets in the place of their names.
-    pub(crate) written: Endpoint,
+    pub(crate) options: Options,
+    /// Files with the certificates for the server.
+    pub(crate) server_files: FileDigests,
+    /// Files with keys of the token issuer and the certificates to fetch them.
+    pub(crate) auth_files: FileDigests,
+    /// The table with `[defaults]` applied and secrets resolved.
+    pub(crate) table: EndpointTable,
 }
 
-/// Files that a plan was made with, by what was in them.
-pub(crate) type Named = Vec<(PathBuf, [u8; 32])>;
+/// Files that were read for a plan, with the SHA-256 of their content.
+pub(crate) type FileDigests = Vec<(PathBuf, [u8; 32])>;
 
-/// Who may use an endpoint.
+/// How an endpoint authenticates its clients.
 #[derive(Clone, Debug)]
 pub(crate) enum AuthPlan {
     None,
@@ -94,58 +119,47 @@ pub(crate) enum AuthPlan {
 
 /// The server behind an endpoint.
 #[derive(Clone, Debug)]
-pub(crate) enum Behind {
+pub(crate) enum BackendPlan {
     Demo,
     Upstream(Box<upstream::Config>),
 }
 
 impl EndpointPlan {
-    /// All but who is calling.
+    /// The settings of the HTTP layer, except for `principal`.
     pub(crate) fn http(&self) -> http::Config {
-        let mut config = http::Config {
-            hosts: match &self.written.hosts {
-                Allowed::Loopback => Hosts::Loopback,
-                Allowed::Any => Hosts::Any,
-                Allowed::And(names) => Hosts::LoopbackAnd(names.clone()),
+        let table = &self.table;
+        http::Config {
+            hosts: match &table.hosts {
+                AllowList::Loopback => Hosts::Loopback,
+                AllowList::Any => Hosts::Any,
+                AllowList::LoopbackAnd(names) => Hosts::LoopbackAnd(names.clone()),
             },
-            origins: match &self.written.origins {
-                Allowed::Loopback => Origins::Loopback,
-                Allowed::Any => Origins::Any,
-                Allowed::And(list) => Origins::LoopbackAnd(list.clone()),
+            origins: match &table.origins {
+                AllowList::Loopback => Origins::Loopback,
+                AllowList::Any => Origins::Any,
+                AllowList::LoopbackAnd(origins) => Origins::LoopbackAnd(origins.clone()),
             },
-            response: match self.written.response {
+            response: match table.response {
                 Response::Stream => ResponseMode::Stream,
                 Response::Json => ResponseMode::Json,
                 Response::Adaptive => ResponseMode::Adaptive,
             },
+            duplicate_ids: match table.duplicate_ids {
+                DuplicateIds::ByClient => steadfast::DuplicateIds::ByClient,
+                DuplicateIds::Reject => steadfast::DuplicateIds::Reject,
+                DuplicateIds::Isolate => steadfast::DuplicateIds::Isolate,
+            },
+            quirks: if table.quirks { Quirks::Apply } else { Quirks::Ignore },
+            revisions: table.revisions.0.clone(),
+            max_request_bytes: table.max_request_bytes.to_usize(),
+            keep_alive: table.keep_alive.0,
+            auth_wait: if self.forwards_credentials() { AUTH_WAIT } else { Duration::ZERO },
             ..http::Config::default()
-        };
-        self.written.http.apply(&mut config);
-        if !self.shows_clients() {
-            config.auth_wait = Duration::ZERO;
         }
-        config
     }
 
-    /// Whether there is a server that verifies the credentials of its clients itself.
-    fn shows_clients(&self) -> bool {
-        let Behind::Upstream(config) = &self.behind else { return false };
+    fn forwards_credentials(&self) -> bool {
+        let BackendPlan::Upstream(config) = &self.backend else { return false };
         matches!(config.credential, upstream::Credential::Forwarded)
-    }
-
-    pub(crate) fn options(&self) -> Options {
-        let mut options = Options {
-            duplicates: match self.written.duplicates {
-                Duplicates::Reject => engine::Duplicates::Reject,
-                Duplicates::Isolate => engine::Duplicates::Isolate,
-            },
-            ask_order: match self.written.ask_order {
-                AskOrder::Concurrent => engine::AskOrder::Concurrent,
-                AskOrder::Strict => engine::AskOrder::Strict,
-            },
-            ..Options::default()
-        };
-        self.written.engine.apply(&mut options);
-        options
     }
 }

@@ -1,4 +1,4 @@
-//! `chatter`: emits log messages.
+//! `chatter`: sends log messages.
 
 use rmcp::ErrorData;
 use rmcp::model::{CallToolResult, LoggingLevel, LoggingMessageNotificationParam};
@@ -20,12 +20,12 @@ pub(crate) async fn run(
 ) -> Result<CallToolResult, ErrorData> {
     let lines = arguments.number("lines", 3, 10_000)?;
     if severity(level) > severity(LoggingLevel::Info) {
-        return Ok(said("You asked to hear warnings and worse only, so I kept quiet."));
+        return Ok(said("Your log level is above info, so I sent nothing."));
     }
     for line in 1..=lines {
         let text = serde_json::Value::String(format!("message {line} of {lines}"));
         let message = LoggingMessageNotificationParam::new(LoggingLevel::Info, text).with_logger("chatter");
-        // Whoever does not listen misses nothing that matters.
+        // Log messages may be lost.
         let _ = context.peer.notify_logging_message(message).await;
     }
     Ok(said(format!("Said {lines} things.")))

@@ -1,4 +1,4 @@
-//! `council`: asks the client's model several things at once.
+//! `council`: sends several sampling requests to the client at once.
 
 use rmcp::ErrorData;
 use rmcp::model::{
@@ -6,7 +6,7 @@ use rmcp::model::{
 };
 use rmcp::service::{RequestContext, RoleServer};
 use serde_json::Value;
-use steadfast::{Answers, Questions};
+use steadfast::{Answers, InputRequests};
 
 use super::tool::{Arguments, DemoTool, said};
 
@@ -30,7 +30,7 @@ pub(crate) async fn run(
         .ok_or_else(|| ErrorData::invalid_params("the council needs a `question`", None))?;
     let count = arguments.number("advisers", 3, ADVISERS.len() as u64)?;
     let advisers = || ADVISERS.into_iter().take(count as usize);
-    let questions = advisers().fold(Questions::new(), |questions, adviser| {
+    let questions = advisers().fold(InputRequests::new(), |questions, adviser| {
         let prompt = format!("You are {adviser}. Answer in one sentence: {question}");
         questions
             .sample(adviser, CreateMessageRequestParams::new(vec![SamplingMessage::user_text(prompt)], 100))
@@ -45,7 +45,7 @@ pub(crate) async fn run(
     }
 }
 
-/// A model answers with one piece of content, or a list of them.
+/// The content of an answer is one block or a list of blocks.
 fn advice<'a>(answers: &'a InputResponses, adviser: &str) -> &'a str {
     let content = answers.get(adviser).map_or(&Value::Null, |answer| &answer["content"]);
     let text = content["text"].as_str().or_else(|| content[0]["text"].as_str());

@@ -1,4 +1,4 @@
-//! `countdown`: slow on purpose, with progress, and done even if nobody watches.
+//! `countdown`: a slow tool that reports progress. It finishes even if no client is connected.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub(crate) async fn run(
         if let Some(token) = context.meta.get_progress_token() {
             let mut progress = ProgressNotificationParam::new(token, done as f64).with_total(from as f64);
             progress.message = Some(format!("{}", from - done));
-            // Nobody may be listening; the countdown does not depend on it.
+            // The countdown continues without a client.
             let _ = context.peer.notify_progress(progress).await;
         }
         tokio::select! {

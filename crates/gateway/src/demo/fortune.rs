@@ -1,10 +1,10 @@
-//! `fortune`: asks the user before it answers.
+//! `fortune`: asks the user with an elicitation before it answers.
 
 use rmcp::ErrorData;
 use rmcp::model::{CallToolRequestParams, CallToolResponse, ElicitRequestParams, ElicitationSchema};
 use rmcp::service::{RequestContext, RoleServer};
 use serde_json::Value;
-use steadfast::{Answers, Questions};
+use steadfast::{Answers, InputRequests};
 
 use super::tool::{DemoTool, said};
 
@@ -19,11 +19,11 @@ const FORM: &str = r#"{"type":"object","required":["name","number"],"properties"
     "name":{"type":"string","title":"Your name"},
     "number":{"type":"integer","title":"A number that means something to you"}}}"#;
 
-/// One of them is yours, depending on your number.
+/// The number of the user selects one.
 const FORTUNES: [&str; 5] = [
     "a connection will break, and nothing will be lost",
     "an answer that you no longer expect is waiting for you",
-    "someone with your very id will come, and be turned away",
+    "a person with your very id will come, and be turned away",
     "you will come back to where you left off, to the byte",
     "you will be asked twice and answer once",
 ];
@@ -36,7 +36,7 @@ pub(crate) async fn run(
         .map_err(|error| ErrorData::internal_error(format!("the form is wrong: {error}"), None))?;
     let message = "The spirits want to know who is asking.".to_owned();
     let form = ElicitRequestParams::FormElicitationParams { meta: None, message, requested_schema };
-    match Questions::new().form("visitor", form).answers(request, &context).await? {
+    match InputRequests::new().form("visitor", form).answers(request, &context).await? {
         Answers::All(answers) => Ok(said(tell(answers.get("visitor").unwrap_or(&Value::Null))).into()),
         Answers::NotYet(result) => Ok(result.into()),
     }
@@ -63,7 +63,7 @@ mod tests {
         let accepted = |name: &str, number: i64| {
             tell(&json!({"action": "accept", "content": {"name": name, "number": number}}))
         };
-        assert_eq!(accepted("Ada", 7), "Ada, someone with your very id will come, and be turned away.");
+        assert_eq!(accepted("Ada", 7), "Ada, a person with your very id will come, and be turned away.");
         assert_eq!(accepted("Ada", -1), "Ada, you will be asked twice and answer once.");
         for silent in [json!({"action": "decline"}), json!({"action": "accept", "content": {"name": "Ada"}})]
         {

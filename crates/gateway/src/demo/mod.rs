@@ -1,4 +1,4 @@
-//! The built-in demo server: small tools that show what a session layer is for.
+//! The built-in demo server: small tools that show what sessions are good for.
 #![expect(deprecated, reason = "what 2026-07-28 deprecates is alive in every revision before")]
 
 mod chatter;
@@ -8,21 +8,20 @@ mod fortune;
 mod notebook;
 mod tool;
 
-use std::sync::Mutex;
-
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, Implementation, ListToolsResult, LoggingLevel,
     PaginatedRequestParams, ServerCapabilities, ServerConfig, SetLevelRequestParams,
 };
 use rmcp::service::{RequestContext, RoleServer};
 use rmcp::{ErrorData, ServerHandler};
+use steadfast_wire::Mutex;
 
 use tool::DemoTool;
 
-/// One value of it serves one session.
 #[derive(Debug)]
 pub(crate) struct Demo {
-    /// What the client wants to hear. Lost with the process, as in any server that keeps it in a field.
+    /// The log level of the client. It is lost with the process, as in any server that keeps it in
+    /// a field.
     level: Mutex<LoggingLevel>,
 }
 
@@ -49,7 +48,7 @@ impl ServerHandler for Demo {
         request: SetLevelRequestParams,
         _context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        *self.level() = request.level;
+        *self.level.lock() = request.level;
         Ok(())
     }
 
@@ -72,7 +71,7 @@ impl ServerHandler for Demo {
             "council" => return council::run(&arguments, &request, context).await,
             "countdown" => countdown::run(&arguments, context).await?,
             "chatter" => {
-                let level = *self.level();
+                let level = *self.level.lock();
                 chatter::run(&arguments, level, context).await?
             }
             "notebook" => notebook::run(&arguments, context).await?,
@@ -82,8 +81,4 @@ impl ServerHandler for Demo {
     }
 }
 
-impl Demo {
-    fn level(&self) -> std::sync::MutexGuard<'_, LoggingLevel> {
-        self.level.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-}
+impl Demo {}

@@ -1,4 +1,4 @@
-//! `notebook`: notes that belong to the session and survive the server.
+//! `notebook`: keeps notes in the state of the session, which survives a restart.
 
 use rmcp::ErrorData;
 use rmcp::model::CallToolResult;

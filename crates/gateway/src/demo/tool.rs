@@ -1,4 +1,4 @@
-//! How the demo describes its tools and reads their arguments.
+//! Descriptions and arguments of the tools of the demo server.
 
 use std::sync::Arc;
 
@@ -6,7 +6,6 @@ use rmcp::ErrorData;
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool};
 use serde_json::Value;
 
-/// A tool, as a constant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DemoTool {
     pub(crate) name: &'static str,
@@ -25,7 +24,7 @@ impl DemoTool {
 pub(crate) struct Arguments(pub(crate) JsonObject);
 
 impl Arguments {
-    /// A whole number within bounds, or a default.
+    /// Returns a whole number up to `max`, or `default` if it is not set.
     pub(crate) fn number(&self, name: &str, default: u64, max: u64) -> Result<u64, ErrorData> {
         match self.0.get(name) {
             None | Some(Value::Null) => Ok(default),

@@ -1,5 +1,5 @@
-//! The examples under `deploy/` are configurations that the command takes, with every store that they name; whoever stops a
-//! gateway waits for long enough; and nginx takes what is meant for it.
+//! The examples in `deploy/`: the command accepts their configurations, their stop timeouts are
+//! long enough, and nginx accepts its configuration.
 
 mod yaml;
 
@@ -38,7 +38,7 @@ fn text<'a>(yaml: &'a Yaml, path: &str) -> &'a str {
     yaml.at(path).and_then(Yaml::text).unwrap_or_else(|| panic!("there is no {path}"))
 }
 
-/// The one of a kind in the manifest.
+/// The resource of this kind in the manifest.
 fn resource(kind: &str) -> Yaml {
     let found = documents(MANIFEST).into_iter().find(|document| text(document, "kind") == kind);
     found.unwrap_or_else(|| panic!("{MANIFEST} has no {kind}"))
@@ -53,34 +53,32 @@ fn check(config: &str, store: &str) {
         .env("STEADFAST__STORE", store)
         .output()
         .expect("the binary runs");
-    let said = String::from_utf8_lossy(&checked.stderr);
-    assert!(checked.status.success(), "with {store}: {said}\n{config}");
+    let errors = String::from_utf8_lossy(&checked.stderr);
+    assert!(checked.status.success(), "with {store}: {errors}\n{config}");
 }
 
-/// Seconds, as `90` or `1m30s` or `90s`.
+/// Parses `90`, `1m30s` or `90s`.
 fn seconds(text: &str) -> Duration {
     let number = |text: &str| text.parse::<u64>().unwrap_or_else(|_| panic!("{text} is no number"));
     let (minutes, rest) = text.split_once('m').unwrap_or(("0", text));
     Duration::from_secs(number(minutes) * 60 + number(rest.trim_end_matches('s')))
 }
 
-/// How long a gateway of this configuration may take to stop, by what it says and by what goes without saying.
-fn time_to_stop(config: &str) -> Duration {
+/// The longest shutdown with this configuration, defaults included.
+fn shutdown_time(config: &str) -> Duration {
     let schema = Command::new(env!("CARGO_BIN_EXE_steadfast")).args(["config", "schema"]).output();
     let schema: Value = serde_json::from_slice(&schema.expect("the binary runs").stdout).expect("JSON");
     let config: toml::Table = config.parse().expect("TOML");
-    let listener = |key: &str| config.get("listener").and_then(|listener| listener.get(key));
-    let time = |said: Option<&toml::Value>, default: &str| {
-        let default = schema.pointer(default).and_then(Value::as_str);
-        seconds(said.and_then(toml::Value::as_str).or(default).expect("a time"))
+    let time = |key: &str| {
+        let configured = config.get("shutdown").and_then(|shutdown| shutdown.get(key)?.as_str());
+        let default = schema.pointer(&format!("/properties/shutdown/default/{key}")).and_then(Value::as_str);
+        seconds(configured.or(default).expect("a duration"))
     };
-    time(listener("notice"), "/properties/listener/default/notice")
-        + time(config.get("drain"), "/properties/drain/default")
-        + time(listener("farewell"), "/properties/listener/default/farewell")
+    time("delay") + time("drain") + time("flush")
 }
 
 #[test]
-fn every_yaml_file_is_one() {
+fn every_yaml_file_can_be_parsed() {
     let mut folders = vec![folder()];
     let mut seen = 0;
     while let Some(folder) = folders.pop() {
@@ -94,7 +92,7 @@ fn every_yaml_file_is_one() {
             }
         }
     }
-    assert_eq!(seen, COMPOSE.len() + 1, "there are more of them, which nobody looks into");
+    assert_eq!(seen, COMPOSE.len() + 1, "a file is not covered by these tests");
 }
 
 #[test]
@@ -134,7 +132,8 @@ fn the_unit_names_a_store_that_works() {
     check(&read("steadfast.toml"), store.expect("a store"));
 }
 
-/// Node.js compiles while it runs, and `npx` keeps what it downloads under HOME, which a dynamic user does not have.
+/// Node.js compiles at run time, and `npx` needs HOME for its downloads, which a dynamic user does
+/// not have.
 #[test]
 fn the_unit_fits_programs_that_are_started_by_npx() {
     let unit = read("systemd/steadfast.service");
@@ -145,11 +144,11 @@ fn the_unit_fits_programs_that_are_started_by_npx() {
 }
 
 #[test]
-fn whoever_stops_a_gateway_waits_for_longer_than_it_takes() {
+fn stop_timeouts_are_longer_than_a_shutdown() {
     let longer = |name: &str, given: Duration, needed: Duration| {
         assert!(given > needed, "{name} gives {given:?}, a gateway may take {needed:?}");
     };
-    let needed = time_to_stop(&read("steadfast.toml"));
+    let needed = shutdown_time(&read("steadfast.toml"));
     for compose in COMPOSE {
         longer(compose, seconds(text(&gateway(compose), "stop_grace_period")), needed);
     }
@@ -161,11 +160,12 @@ fn whoever_stops_a_gateway_waits_for_longer_than_it_takes() {
     let Some(Yaml::Map(files)) = config.at("data") else { panic!("no data") };
     let pod = deployment.at("spec.template.spec").expect("a pod");
     let before = seconds(text(pod, "containers.0.lifecycle.preStop.sleep.seconds"));
-    let needed = before + time_to_stop(files[0].1.text().expect("a file"));
+    let needed = before + shutdown_time(files[0].1.text().expect("a file"));
     longer(MANIFEST, seconds(text(pod, "terminationGracePeriodSeconds")), needed);
 }
 
-/// Since when nginx looks for a name again while it runs. It is in every image that the compose files name.
+/// The first version of nginx that resolves names again at run time. The images of the compose
+/// files are newer.
 const RESOLVES_SINCE: [u64; 3] = [1, 27, 3];
 
 #[test]
@@ -177,16 +177,15 @@ fn the_balancers_are_new_enough() {
     }
 }
 
-/// With addresses of this machine for the names, which are known to a network of containers alone. Where there is no nginx nothing is
-/// shown, but CI has one.
+/// Replaces the names of containers by loopback addresses. Skipped without nginx, except in CI.
 #[test]
-fn nginx_takes_the_configuration() {
-    let Ok(said) = Command::new("nginx").arg("-v").output() else {
+fn nginx_accepts_the_configuration() {
+    let Ok(output) = Command::new("nginx").arg("-v").output() else {
         assert!(!std::env::var("CI").is_ok_and(|ci| ci == "true"), "there is no nginx");
         return;
     };
-    let said = String::from_utf8_lossy(&said.stderr).into_owned();
-    let version = numbers(said.split_once("nginx/").expect("a version").1);
+    let output = String::from_utf8_lossy(&output.stderr).into_owned();
+    let version = numbers(output.split_once("nginx/").expect("a version").1);
     let mut config = read("nginx.conf");
     for number in 1..=3 {
         let name = format!("gateway-{number}:");
@@ -196,22 +195,22 @@ fn nginx_takes_the_configuration() {
     if version < RESOLVES_SINCE.to_vec() {
         config = config.replace(" resolve ", " ");
     }
-    // Whoever runs this may not write where nginx would.
+    // The default paths of nginx may not be writable.
     let here = ["access_log off", "client_body_temp_path body", "proxy_temp_path proxy"];
     let too = ["fastcgi_temp_path fastcgi", "uwsgi_temp_path uwsgi", "scgi_temp_path scgi"];
     let paths: Vec<String> = here.iter().chain(&too).map(|path| format!("{path};")).collect();
     config = config.replace("http {\n", &format!("http {{\n    {}\n", paths.join(" ")));
-    let place = tempfile::tempdir().expect("a folder");
-    std::fs::write(place.path().join("nginx.conf"), config).expect("a file that can be written");
+    let directory = tempfile::tempdir().expect("a folder");
+    std::fs::write(directory.path().join("nginx.conf"), config).expect("a file that can be written");
     let tested = Command::new("nginx")
         .args(["-t", "-e", "stderr", "-g", "pid nginx.pid;", "-c", "nginx.conf", "-p"])
-        .arg(place.path())
+        .arg(directory.path())
         .output()
         .expect("nginx runs");
     assert!(tested.status.success(), "{}", String::from_utf8_lossy(&tested.stderr));
 }
 
-/// `1.28` and `1.27.3 (Ubuntu)`, comparable.
+/// Parses `1.28` and `1.27.3 (Ubuntu)` for comparison.
 fn numbers(version: &str) -> Vec<u64> {
     let words = version.split(|c: char| !c.is_ascii_digit() && c != '.').next().unwrap_or_default();
     words.split('.').map_while(|number| number.parse().ok()).collect()

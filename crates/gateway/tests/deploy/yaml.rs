@@ -1,4 +1,5 @@
-//! As much of YAML as the examples use, and strict: what it does not know is an error, and so is a key that is there twice.
+//! A parser for the part of YAML that the examples use. Unknown syntax and duplicate keys are
+//! errors.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ pub(crate) enum Yaml {
 }
 
 impl Yaml {
-    /// What is at the end of a path of keys; a number is a place in a list.
+    /// Returns the value at a path of keys; a number is an index of a list.
     pub(crate) fn at(&self, path: &str) -> Option<&Self> {
         path.split('.').try_fold(self, |from, key| match from {
             Self::Map(pairs) => pairs.iter().find(|(name, _)| name == key).map(|(_, value)| value),
@@ -48,7 +49,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Yaml>, String> {
         let document = reader.block(0)?;
         match reader.peek() {
             None => Ok(document),
-            Some(line) => Err(line.fault("it belongs to nothing")),
+            Some(line) => Err(line.fault("unexpected indentation")),
         }
     };
     documents.into_iter().map(read).collect()
@@ -70,7 +71,7 @@ impl Line {
         self.text.starts_with("- ")
     }
 
-    /// A key, and what is behind its colon.
+    /// Splits a line into a key and the text after its colon.
     fn pair(&self) -> Option<(String, String)> {
         let (key, rest) = self.text.split_once(": ").or_else(|| Some((self.text.strip_suffix(':')?, "")))?;
         let is_plain = !key.is_empty() && !key.contains(['"', '\'', '{', '[', ' ']);
@@ -85,7 +86,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The next line that says something.
+    /// The next line that is neither empty nor a comment.
     fn peek(&mut self) -> Option<Line> {
         while self.lines.get(self.at).is_some_and(|line| line.text.is_empty() || line.text.starts_with('#')) {
             self.at += 1;
@@ -93,7 +94,7 @@ impl Reader<'_> {
         self.lines.get(self.at).cloned()
     }
 
-    /// A list or a map, as far to the right as its first line.
+    /// A list or a map with the indentation of its first line.
     fn block(&mut self, least: usize) -> Result<Yaml, String> {
         let Some(first) = self.peek().filter(|line| line.indent >= least) else {
             return Ok(Yaml::Text(String::new()));
@@ -118,7 +119,7 @@ impl Reader<'_> {
         Ok(if first.is_item() { Yaml::List(items) } else { Yaml::Map(pairs) })
     }
 
-    /// What is behind a dash: a map that begins there, or something on one line.
+    /// The text after a dash: the first key of a map, or a value.
     fn item(&mut self, line: &Line) -> Result<Yaml, String> {
         let inner = Line { indent: line.indent + 2, text: line.text[2..].to_owned(), ..line.clone() };
         if inner.pair().is_some() {
@@ -137,7 +138,7 @@ impl Reader<'_> {
             return Ok(value);
         }
         if let Some(name) = rest.strip_prefix('*') {
-            return self.anchors.get(name).cloned().ok_or_else(|| line.fault("nobody has that name"));
+            return self.anchors.get(name).cloned().ok_or_else(|| line.fault("unknown anchor"));
         }
         match rest {
             "" => self.block(line.indent + 1),
@@ -146,7 +147,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Lines as they are, as long as they are to the right of their key.
+    /// A block of text: the lines that are indented more than their key.
     fn literal(&mut self, indent: usize) -> String {
         let rest = &self.lines[self.at..];
         let count = rest.iter().take_while(|line| line.text.is_empty() || line.indent > indent).count();
@@ -160,7 +161,7 @@ impl Reader<'_> {
     }
 }
 
-/// Something that is on one line.
+/// A value on one line.
 fn flow(line: &Line, text: &str) -> Result<Yaml, String> {
     let text = text.split_once(" #").map_or(text, |(before, _)| before).trim();
     if !text.starts_with(['{', '[', '"', '\'']) {
@@ -173,7 +174,7 @@ fn flow(line: &Line, text: &str) -> Result<Yaml, String> {
     if rest.is_empty() { Ok(value) } else { Err(line.fault("something is behind its end")) }
 }
 
-/// A piece between brackets, commas and quotes, and what is left behind it.
+/// Splits off the first value between brackets, commas and quotes.
 fn piece(rest: &mut &str) -> Option<Yaml> {
     let (first, behind) = (rest.chars().next()?, &rest[1..]);
     match first {
@@ -226,7 +227,7 @@ fn faults_are_found() {
     check("a: { b: 1", "line 1: it has no end: a: { b: 1");
     check("a: \"b", "line 1: it has no end: a: \"b");
     check("a: [1] 2", "line 1: something is behind its end: a: [1] 2");
-    check("a: *b", "line 1: nobody has that name: a: *b");
+    check("a: *b", "line 1: unknown anchor: a: *b");
     check("a: 1\n  b: 2", "line 2: it does not belong here: b: 2");
     check("a:\n    b: 1\n  c: 2", "line 3: it does not belong here: c: 2");
     check("a: 1\n- b", "line 2: it does not belong here: - b");

@@ -1,4 +1,4 @@
-//! The real binary in a process of its own, and a client that sees every byte.
+//! Starts the real binary in its own process, with a client that reads raw HTTP.
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// The binary, serving the demo on a port of its own choice.
+/// A running process of the binary, on a free port.
 pub(crate) struct Server {
     process: Child,
     banner: String,
@@ -29,7 +29,7 @@ impl Server {
         Self::spawn(arguments, Stdio::null(), &[])
     }
 
-    /// With its log in a file.
+    /// Writes the log to a file.
     pub(crate) fn serve_logged(arguments: &[&str], log: &Path, variables: &[(&str, &str)]) -> Self {
         let log = std::fs::File::create(log).expect("a file for the log");
         Self::spawn(arguments, log.into(), variables)
@@ -53,7 +53,7 @@ impl Server {
             }
         }
         let address = url(&banner, "  URL ").expect("the banner names the address");
-        // It must be able to print more.
+        // The process must not block on a full pipe.
         std::thread::spawn(move || lines.count());
         Self { process, banner, address }
     }
@@ -67,7 +67,7 @@ impl Server {
         &self.banner
     }
 
-    /// The same server, asked at another path.
+    /// The endpoint at this path.
     pub(crate) fn at(&self, path: &'static str) -> At<'_> {
         At { server: self, path }
     }
@@ -96,18 +96,18 @@ impl Server {
     }
 
     /// A connection for several requests.
-    pub(crate) fn keep(&self) -> Kept {
+    pub(crate) fn connect(&self) -> Connection {
         let socket = TcpStream::connect(self.address).expect("the server listens");
         socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout, to find hangs");
-        Kept { socket, address: self.address }
+        Connection { socket, address: self.address }
     }
 
-    /// Waits until the server, which goes down, accepts no more.
+    /// Waits until the server, which is shutting down, refuses connections.
     pub(crate) fn wait_until_closed(&self) {
         eventually("new connections are refused", || TcpStream::connect(self.address).is_err());
     }
 
-    /// How the process has ended; `None` if it does not end in a time that is long for every machine.
+    /// Waits for the end of the process. Returns `None` after a minute.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         for _ in 0..6000 {
             if let Some(status) = self.process.try_wait().expect("a process") {
@@ -127,7 +127,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // A test that fails leaves no server behind; one that has been killed already does not mind.
+        // A test that fails must leave no process. Errors mean that the process has ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -175,14 +175,14 @@ impl At<'_> {
     }
 }
 
-/// A connection that is kept for the next request.
-pub(crate) struct Kept {
+/// A connection for several requests.
+pub(crate) struct Connection {
     socket: TcpStream,
     address: SocketAddr,
 }
 
-impl Kept {
-    /// Sends a call and reads the whole of its chunked answer.
+impl Connection {
+    /// Sends a call and reads its chunked response.
     pub(crate) fn call(&mut self, session: &str, message: &Value) -> String {
         let (address, body) = (self.address, message.to_string());
         let request = format!(
@@ -200,10 +200,10 @@ impl Kept {
     }
 }
 
-/// Waits for what another process does. Only one that hangs gets near the end.
-pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+/// Waits until a condition is true. Panics after ten seconds.
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     for _ in 0..1000 {
-        if is_so() {
+        if condition() {
             return;
         }
         std::thread::sleep(Duration::from_millis(10));
@@ -216,7 +216,7 @@ fn url(banner: &str, line: &str) -> Option<SocketAddr> {
     line.split("://").nth(1)?.split('/').next()?.parse().ok()
 }
 
-/// What is at an address, by a plain GET.
+/// Sends a GET and returns the response.
 pub(crate) fn get(address: SocketAddr, path: &str) -> String {
     let socket = TcpStream::connect(address).expect("it listens");
     socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout, to find hangs");
@@ -225,7 +225,7 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> String {
     Reply { socket, text: String::new() }.read_to_end()
 }
 
-/// A reply as text. What separates chunks is left in it: nothing here looks like it.
+/// A response as text. Chunk sizes are not removed, because no test is confused by them.
 pub(crate) struct Reply {
     socket: TcpStream,
     text: String,
@@ -259,13 +259,15 @@ impl Reply {
         let mut buffer = [0; 1024];
         let count = loop {
             match self.socket.read(&mut buffer) {
-                // A read with a timeout is not taken up again by itself when the process was stopped meanwhile.
+                // A read with a timeout is not taken up again by itself when the process was
+                // stopped meanwhile.
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 read => break read.expect("bytes of the server"),
             }
         };
         let text = std::str::from_utf8(&buffer[..count]).expect("text");
-        // No test is silent for so long, and a server that shows that it is there must not keep one from failing.
+        // No test is silent for so long, and a server that shows that it is there must not keep one
+        // from failing.
         assert!(!text.contains(": keep-alive"), "nothing more comes after {:?}", self.text);
         self.text.push_str(text);
         count
@@ -284,22 +286,22 @@ pub(crate) fn note(text: &str) -> Value {
            "params": {"name": "notebook", "arguments": arguments}})
 }
 
-/// A call that asks the user's model as many times at once.
+/// A call that sends this many sampling requests at once.
 pub(crate) fn council(id: u64, advisers: u64) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "method": "tools/call",
            "params": {"name": "council", "arguments": {"question": "why?", "advisers": advisers}}})
 }
 
-/// What the user's model says.
+/// The answer of the client's model to a server request.
 pub(crate) fn advice(ask: &str, text: &str) -> Value {
     json!({"jsonrpc": "2.0", "id": ask, "result": {
         "model": "m", "role": "assistant", "content": {"type": "text", "text": text}}})
 }
 
-/// The lines of each event that has an id, as they came.
+/// The text of each event that has an id.
 pub(crate) fn events(reply: &str) -> Vec<&str> {
     let (_head, body) = reply.split_once("\r\n\r\n").expect("a head and a body");
-    // What is in front of the id is the same for all events, apart from the size of a chunk.
+    // Before the id there is only the size of a chunk.
     body.split("\n\n").filter_map(|frame| frame.find("id: ").map(|at| &frame[at..])).collect()
 }
 

@@ -1,10 +1,11 @@
-//! One connection: hyper's, until an answer on it lasts.
+//! Serves one connection. hyper serves it until a response is long-lived; `long_lived_response`
+//! writes that response.
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -14,18 +15,20 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1::Builder;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::{TowerToHyperService, TowerToHyperServiceFuture};
+use steadfast_wire::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
-use super::stream::{self, Asked};
+use super::unbuffered_response::{self, RequestTraits};
 
-/// Serves a connection to its end. Once it is told to, it ends when nothing is under way on it.
+/// Serves a connection until it ends. After `draining` is cancelled, the connection ends as soon as
+/// no request is in progress.
 pub(super) async fn serve<T, S, B>(
     http: &Builder,
     mut stream: T,
     service: S,
-    told: CancellationToken,
+    draining: CancellationToken,
 ) -> io::Result<()>
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -34,24 +37,26 @@ where
     B::Error: std::error::Error + Send + Sync,
 {
     loop {
-        // What hyper needs is given back before the answer that lasts.
-        let served = Box::pin(until_one_lasts(http, stream, service.clone(), told.clone())).await?;
-        let Some((before, response, may_go_on)) = served else { return Ok(()) };
-        let goes_on = may_go_on && !told.is_cancelled();
-        match Box::pin(stream::write(before, response, goes_on)).await? {
+        // The box frees hyper's buffers before the long-lived response is written.
+        let served =
+            Box::pin(serve_until_long_lived(http, stream, service.clone(), draining.clone())).await?;
+        let Some((before, response, may_keep_alive)) = served else { return Ok(()) };
+        let keep_alive = may_keep_alive && !draining.is_cancelled();
+        match Box::pin(unbuffered_response::write(before, response, keep_alive)).await? {
             Some(after) => stream = after,
             None => return Ok(()),
         }
     }
 }
 
-/// Gives the connection with the first answer that lasts, unless it ends before; and whether it may be used again: its client
-/// wants to, and has not said more already.
-async fn until_one_lasts<T, S, B>(
+/// Serves requests until the first long-lived response. Returns that response with the connection,
+/// and whether the connection may be reused: the client allows keep-alive and has sent no further
+/// bytes. Returns `None` if the connection ends first.
+async fn serve_until_long_lived<T, S, B>(
     http: &Builder,
     stream: T,
     service: S,
-    told: CancellationToken,
+    draining: CancellationToken,
 ) -> io::Result<Option<(T, Response<B>, bool)>>
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -59,84 +64,83 @@ where
     B: Body<Data = Bytes> + 'static,
     B::Error: std::error::Error + Send + Sync,
 {
-    let lasting = Lasting::default();
-    let service = Watched { service: TowerToHyperService::new(service), lasting: lasting.clone() };
+    let long_lived = LongLivedSlot::default();
+    let service =
+        InterceptLongLived { service: TowerToHyperService::new(service), long_lived: long_lived.clone() };
     let mut connection = http.serve_connection(TokioIo::new(stream), service);
-    let mut told = std::pin::pin!(told.cancelled_owned());
-    let mut was_told = false;
+    let mut draining = std::pin::pin!(draining.cancelled_owned());
+    let mut is_draining = false;
     let done = std::future::poll_fn(|context| {
-        if !was_told && told.as_mut().poll(context).is_ready() {
-            was_told = true;
+        if !is_draining && draining.as_mut().poll(context).is_ready() {
+            is_draining = true;
             Pin::new(&mut connection).graceful_shutdown();
         }
         let done = Pin::new(&mut connection).poll(context);
-        // Nothing of that answer was sent, and until it is no other begins: the connection is between two messages.
-        match lasting.slot().take() {
-            Some(lasting) => Poll::Ready(Ok(Some(lasting))),
+        // hyper has written nothing of that response and starts no other before it, so the
+        // connection is between two messages.
+        match long_lived.0.lock().take() {
+            Some(long_lived) => Poll::Ready(Ok(Some(long_lived))),
             None => done.map_ok(|()| None).map_err(io::Error::other),
         }
     });
-    let Some((response, asked)) = done.await? else { return Ok(None) };
+    let Some((response, traits)) = done.await? else { return Ok(None) };
     let parts = connection.into_parts();
-    Ok(Some((parts.io.into_inner(), response, asked.goes_on && parts.read_buf.is_empty())))
+    Ok(Some((parts.io.into_inner(), response, traits.keep_alive && parts.read_buf.is_empty())))
 }
 
-/// Where an answer is put that is not hyper's to write.
-struct Lasting<B>(Arc<Mutex<Slot<B>>>);
+/// Receives a response that hyper must not write.
+struct LongLivedSlot<B>(Arc<Mutex<Slot<B>>>);
 
-/// With what it answers.
-type Slot<B> = Option<(Response<B>, Asked)>;
+/// The response and what is needed of its request.
+type Slot<B> = Option<(Response<B>, RequestTraits)>;
 
-impl<B> Lasting<B> {
-    fn slot(&self) -> MutexGuard<'_, Slot<B>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl<B> LongLivedSlot<B> {}
 
-impl<B> Clone for Lasting<B> {
+impl<B> Clone for LongLivedSlot<B> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<B> Default for Lasting<B> {
+impl<B> Default for LongLivedSlot<B> {
     fn default() -> Self {
         Self(Arc::default())
     }
 }
 
-/// Calls a service, and keeps answers that last away from hyper.
-struct Watched<S, B> {
+/// Calls the inner service, and withholds long-lived responses from hyper.
+struct InterceptLongLived<S, B> {
     service: TowerToHyperService<S>,
-    lasting: Lasting<B>,
+    long_lived: LongLivedSlot<B>,
 }
 
-impl<S, B> hyper::service::Service<Request<Incoming>> for Watched<S, B>
+impl<S, B> hyper::service::Service<Request<Incoming>> for InterceptLongLived<S, B>
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone,
     B: Body,
 {
     type Response = Response<B>;
     type Error = Infallible;
-    type Future = Answering<TowerToHyperServiceFuture<S, Request<Incoming>>, B>;
+    type Future = InterceptFuture<TowerToHyperServiceFuture<S, Request<Incoming>>, B>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let asked = Asked::of(&request);
-        Answering { answer: self.service.call(request), asked, lasting: self.lasting.clone() }
+        let traits = RequestTraits::of(&request);
+        InterceptFuture { answer: self.service.call(request), traits, long_lived: self.long_lived.clone() }
     }
 }
 
 pin_project_lite::pin_project! {
-    /// An answer on its way. It never arrives at hyper if it lasts.
-    struct Answering<F, B> {
+    /// The future of a response. It stays pending if the response is long-lived, and puts the
+    /// response into the slot.
+    struct InterceptFuture<F, B> {
         #[pin]
         answer: F,
-        asked: Asked,
-        lasting: Lasting<B>,
+        traits: RequestTraits,
+        long_lived: LongLivedSlot<B>,
     }
 }
 
-impl<F, B> Future for Answering<F, B>
+impl<F, B> Future for InterceptFuture<F, B>
 where
     F: Future<Output = Result<Response<B>, Infallible>>,
     B: Body,
@@ -146,10 +150,10 @@ where
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let Ok(response) = ready!(this.answer.poll(context));
-        if !stream::lasts(this.asked, &response) {
+        if !unbuffered_response::is_long_lived(this.traits, &response) {
             return Poll::Ready(Ok(response));
         }
-        *this.lasting.slot() = Some((response, *this.asked));
+        *this.long_lived.0.lock() = Some((response, *this.traits));
         Poll::Pending
     }
 }

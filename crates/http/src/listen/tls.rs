@@ -1,4 +1,4 @@
-//! TLS, with a certificate that can be replaced while connections are open.
+//! TLS for the accept loop, with a certificate that can be replaced while connections are open.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -10,25 +10,25 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{self, ServerConfig};
 use tokio_rustls::server::TlsStream;
 
-use super::door::{Door, Opening};
+use super::handshake::{Handshake, HandshakeFuture};
 
-/// Who this server is: a certificate and its key. Cheap to clone.
+/// The server's certificate and private key. Cheap to clone.
 #[derive(Clone)]
 pub struct Identity(Arc<ServerConfig>);
 
-/// Why there is none. The operator is to blame.
+/// Why a certificate or key is unusable. The operator is to blame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IdentityError {
-    /// The file of the certificate has none in it.
+    /// The certificate file contains no certificate.
     NoCertificate,
-    /// The file of the key has none in it.
+    /// The key file contains no private key.
     NoKey,
-    /// They cannot be used, or not with each other.
+    /// The certificate or the key is invalid, or they do not match.
     Unusable(String),
 }
 
 impl Identity {
-    /// From the text of PEM files: the certificate with those that lead to its authority, and its key.
+    /// Parses PEM texts: the certificate with its chain, and the private key.
     pub fn from_pem(certificates: &str, key: &str) -> Result<Self, IdentityError> {
         let unusable = |error: &dyn std::fmt::Display| IdentityError::Unusable(error.to_string());
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificates.as_bytes()).collect();
@@ -49,8 +49,8 @@ impl Identity {
 impl std::fmt::Display for IdentityError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::NoCertificate => f.write_str("there is no certificate in it"),
-            Self::NoKey => f.write_str("there is no private key in it"),
+            Self::NoCertificate => f.write_str("the file contains no certificate"),
+            Self::NoKey => f.write_str("the file contains no private key"),
             Self::Unusable(why) => f.write_str(why),
         }
     }
@@ -58,14 +58,14 @@ impl std::fmt::Display for IdentityError {
 
 impl std::error::Error for IdentityError {}
 
-/// Says nothing: a key is in it.
+/// Omits all fields, because they contain a private key.
 impl std::fmt::Debug for Identity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Identity")
     }
 }
 
-/// What a listener greets with. Cheap to clone; all clones change together.
+/// The TLS handshake of a listener. Cheap to clone; all clones share one certificate.
 #[derive(Clone, Debug)]
 pub struct Tls(Arc<RwLock<Identity>>);
 
@@ -74,16 +74,16 @@ impl Tls {
         Self(Arc::new(RwLock::new(identity)))
     }
 
-    /// For every handshake from now on. Open connections stay as they are.
+    /// Replaces the certificate for all later handshakes. Open connections are not affected.
     pub fn replace(&self, identity: Identity) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = identity;
     }
 }
 
-impl Door for Tls {
+impl Handshake for Tls {
     type Stream = TlsStream<TcpStream>;
 
-    fn open(&self, stream: TcpStream) -> Opening<Self::Stream> {
+    fn perform(&self, stream: TcpStream) -> HandshakeFuture<Self::Stream> {
         let Identity(config) = self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
         Box::pin(async move { TlsAcceptor::from(config).accept(stream).await })
     }

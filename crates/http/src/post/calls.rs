@@ -1,31 +1,58 @@
-//! POSTs that carry requests: from the engine's cursor to the HTTP response.
+//! POSTs with calls: starts the calls and turns the engine's cursor into an HTTP response.
 
 use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::{Bytes, BytesMut};
 use http::{Response, StatusCode};
-use steadfast_engine::{Cursor, CursorStatus, Event, Incoming, LiveSession, Posted, Refusal, Unfinished};
-use steadfast_wire::Message;
-use steadfast_wire::rpc::ErrorObject;
+use steadfast_engine::{
+    BegunCalls, CallDriver, Cursor, CursorStatus, Duplicates, Event, IncomingMessage, LiveSession, Refusal,
+    ResponseFormat,
+};
+use steadfast_wire::{Message, Reason};
 
-use super::{Endpoint, ResponseBody, ResponseMode, json};
-use crate::sse_body::Opening;
+use super::{BodyShape, Endpoint, ResponseBody, ResponseMode, json};
+use crate::config::DuplicateIds;
+use crate::quirks::{Effect, Quirk};
+use crate::response::sse_body::StreamStart;
 
 impl Endpoint {
+    /// Begins the calls. Also returns the quirk because of which an id may be in flight twice.
     pub(super) async fn begin(
         &self,
         session: &Arc<LiveSession>,
         messages: &[Message<'_>],
-        requests: &[Incoming],
-    ) -> Result<Posted, Refusal> {
-        let ids = messages.iter().filter_map(|request| request.id().cloned()).collect();
-        let answer_only = self.config.response == ResponseMode::Json;
-        self.engine.begin(session, ids, requests, answer_only).await
+        requests: &[IncomingMessage],
+    ) -> Result<(BegunCalls, Option<&'static Quirk>), Refusal> {
+        let begin = |duplicates| {
+            let ids = messages.iter().filter_map(|request| request.id().cloned()).collect();
+            let format = match self.config.response {
+                ResponseMode::Json => ResponseFormat::Json,
+                _ => ResponseFormat::EventStream,
+            };
+            self.engine.begin(session, ids, requests, format, duplicates)
+        };
+        let policy = self.config.duplicate_ids;
+        let duplicates =
+            if policy == DuplicateIds::Isolate { Duplicates::Isolate } else { Duplicates::Reject };
+        // The client is looked up only after a refusal, because that parses its `initialize`.
+        let quirk = match begin(duplicates).await {
+            Err(Refusal::Duplicate(id)) if policy == DuplicateIds::ByClient => {
+                let quirk = self.config.quirks.in_session(Effect::IsolateDuplicateIds, session.facts());
+                quirk.ok_or(Refusal::Duplicate(id))?
+            }
+            begun => return begun.map(|begun| (begun, None)),
+        };
+        Ok((begin(Duplicates::Isolate).await?, Some(quirk)))
     }
 
-    /// Starts the calls. What is given back reads their answers, and what is left of them.
-    pub(super) async fn run(&self, posted: Posted, requests: Vec<Incoming>) -> (Cursor, Vec<Unfinished>) {
+    /// Starts the calls. Returns the cursor that reads their answers, and the calls that are not
+    /// finished.
+    pub(super) async fn run(
+        &self,
+        posted: BegunCalls,
+        requests: Vec<IncomingMessage>,
+    ) -> (Cursor, Vec<CallDriver>) {
         let mut rest = Vec::new();
         for (call, request) in posted.calls.into_iter().zip(requests) {
             rest.push(self.engine.run(call, request).await);
@@ -33,25 +60,25 @@ impl Endpoint {
         (posted.cursor, rest)
     }
 
-    /// Answers the POST.
+    /// Builds the response in the configured mode.
     pub(super) async fn respond(
         &self,
         session: &LiveSession,
-        (cursor, calls): (Cursor, Vec<Unfinished>),
-        batch: bool,
+        (cursor, calls): (Cursor, Vec<CallDriver>),
+        shape: BodyShape,
     ) -> Response<ResponseBody> {
         if self.config.response == ResponseMode::Stream {
-            return self.stream(cursor, session, Opening::Fresh(calls)).await;
+            return self.stream(cursor, session, StreamStart::New(calls)).await;
         }
         drop(calls);
         match self.config.response {
-            ResponseMode::Json => self.plain(cursor, batch).await,
-            ResponseMode::Stream | ResponseMode::Adaptive => self.adaptive(cursor, session, batch).await,
+            ResponseMode::Json => self.plain(cursor, shape).await,
+            ResponseMode::Stream | ResponseMode::Adaptive => self.adaptive(cursor, session, shape).await,
         }
     }
 
     /// Waits for all answers and sends them as JSON.
-    async fn plain(&self, mut cursor: Cursor, batch: bool) -> Response<ResponseBody> {
+    async fn plain(&self, mut cursor: Cursor, shape: BodyShape) -> Response<ResponseBody> {
         let mut events = Vec::new();
         let last = std::future::poll_fn(|context| {
             loop {
@@ -63,15 +90,15 @@ impl Endpoint {
         })
         .await;
         match (events.is_empty(), last) {
-            (false, CursorStatus::Ended) => json(as_json(events, batch)),
-            // The client has cancelled its own request and does not wait for this.
+            (false, CursorStatus::Ended) => json(as_json(events, shape)),
+            // The client has cancelled its own call and does not wait for this response.
             (true, CursorStatus::Ended) => json(
-                ErrorObject::internal("cancelled", "The call was cancelled.", true).to_message(None).into(),
+                Reason::Cancelled.error_retryable(true, "The call was cancelled.").to_message(None).into(),
             ),
             (_, _) => {
-                // The call was begun, so whoever sends it again may have it done twice.
+                // The call was started, so a retry may execute it twice.
                 let text = "The call was begun, and its answer could not be read.";
-                let problem = ErrorObject::internal("outcome_unknown", text, false);
+                let problem = Reason::OutcomeUnknown.error(text);
                 let mut response = json(problem.to_message(None).into());
                 *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
                 response
@@ -79,12 +106,12 @@ impl Endpoint {
         }
     }
 
-    /// JSON if there is nothing but the answers and they are there already; else a stream.
+    /// Sends JSON if only answers exist and all of them are available, otherwise a stream.
     async fn adaptive(
         &self,
         mut cursor: Cursor,
         session: &LiveSession,
-        batch: bool,
+        shape: BodyShape,
     ) -> Response<ResponseBody> {
         let mut events = Vec::new();
         let mut ended = false;
@@ -103,10 +130,10 @@ impl Endpoint {
         .await;
         let only_answers = events.iter().all(|event| is_answer(&event.payload));
         if ended && only_answers && !events.is_empty() {
-            return json(as_json(events, batch));
+            return json(as_json(events, shape));
         }
         cursor.rewind();
-        self.stream(cursor, session, Opening::Fresh(Vec::new())).await
+        self.stream(cursor, session, StreamStart::New(Vec::new())).await
     }
 }
 
@@ -117,8 +144,8 @@ fn is_answer(payload: &Bytes) -> bool {
         .is_some_and(|m| m.is_response())
 }
 
-fn as_json(mut events: Vec<Event>, batch: bool) -> Bytes {
-    if !batch && events.len() == 1 {
+fn as_json(mut events: Vec<Event>, shape: BodyShape) -> Bytes {
+    if shape == BodyShape::Single && events.len() == 1 {
         return events.remove(0).payload;
     }
     let mut array = BytesMut::from(&b"["[..]);

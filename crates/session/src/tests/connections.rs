@@ -1,193 +1,193 @@
-//! A connection is a cursor: the newest wins, and losing one loses nothing.
+//! Connections: the newest supersedes the older one, and a lost connection loses no events.
 
-use super::bench::{Bench, NODE, OTHER, ids};
+use super::fixture::{Fixture, NODE, OTHER, ids};
 use crate::command::{Attach, Attached, Delivered, Detached, Position, Target};
 use crate::{Class, ConnNo, Holdings, Lifecycle, Limit, StreamNo};
 
 const FIRST: StreamNo = StreamNo::FIRST_STANDALONE;
 
 #[test]
-fn detaching_and_resuming_gives_exactly_the_rest() {
-    let mut bench = Bench::new();
-    let post = bench.post("1");
-    bench.say(Target::Call(post.call), "a");
-    bench.say(Target::Call(post.call), "b");
-    assert_eq!(bench.detach(post.stream, post.connection, 1), Detached::Detached);
-    bench.finish(post.call, "answer");
-    let attached = bench.resume(post.stream, 1);
+fn a_resumed_connection_gets_exactly_the_remaining_events() {
+    let mut fixture = Fixture::new();
+    let post = fixture.post("1");
+    fixture.notify(Target::Call(post.call), "a");
+    fixture.notify(Target::Call(post.call), "b");
+    assert_eq!(fixture.detach(post.stream, post.connection, 1), Detached::Detached);
+    fixture.finish(post.call, "answer");
+    let attached = fixture.resume(post.stream, 1);
     assert_eq!(attached, Attached::Attached { stream: post.stream, connection: ConnNo(1), after: 1 });
-    let rest = bench.slice(post.stream, 1, u64::MAX);
-    assert_eq!(rest.entries.iter().map(|entry| entry.seq).collect::<Vec<_>>(), [2, 3]);
+    let rest = fixture.slice(post.stream, 1, u64::MAX);
+    assert_eq!(rest.events.iter().map(|event| event.seq).collect::<Vec<_>>(), [2, 3]);
     assert!(rest.ended);
 }
 
 #[test]
 fn the_newest_connection_supersedes_the_older_one() {
-    let mut bench = Bench::new();
-    let post = bench.post("1");
-    let newer = bench.resumed(post.stream, 0);
-    assert_eq!(bench.changes.superseded, [(post.stream, newer)]);
-    assert_eq!(bench.unchanged(|bench| bench.detach(post.stream, post.connection, 0)), Detached::Stale);
-    assert_eq!(bench.detach(post.stream, newer, 0), Detached::Detached);
-    assert_eq!(bench.unchanged(|bench| bench.detach(post.stream, newer, 0)), Detached::Stale);
-    bench.resumed(post.stream, 0);
-    assert!(bench.changes.superseded.is_empty());
-    assert_eq!(bench.detach(StreamNo(99), newer, 0), Detached::Stale);
+    let mut fixture = Fixture::new();
+    let post = fixture.post("1");
+    let newer = fixture.resumed(post.stream, 0);
+    assert_eq!(fixture.changes.superseded, [(post.stream, newer)]);
+    assert_eq!(fixture.unchanged(|fixture| fixture.detach(post.stream, post.connection, 0)), Detached::Stale);
+    assert_eq!(fixture.detach(post.stream, newer, 0), Detached::Detached);
+    assert_eq!(fixture.unchanged(|fixture| fixture.detach(post.stream, newer, 0)), Detached::Stale);
+    fixture.resumed(post.stream, 0);
+    assert!(fixture.changes.superseded.is_empty());
+    assert_eq!(fixture.detach(StreamNo(99), newer, 0), Detached::Stale);
 }
 
 #[test]
 fn a_plain_get_starts_after_what_was_delivered() {
-    let mut bench = Bench::new();
+    let mut fixture = Fixture::new();
     for text in ["a", "b", "c"] {
-        bench.say(Target::Standalone, text);
+        fixture.notify(Target::Standalone, text);
     }
-    let (stream, connection, after) = bench.get();
+    let (stream, connection, after) = fixture.get();
     assert_eq!((stream, after), (FIRST, 0));
-    bench.detach(stream, connection, 2);
-    let (stream, connection, after) = bench.get();
+    fixture.detach(stream, connection, 2);
+    let (stream, connection, after) = fixture.get();
     assert_eq!((stream, after), (FIRST, 2));
-    bench.detach(stream, connection, 1);
-    assert_eq!(bench.get().2, 2, "what was delivered stays delivered");
+    fixture.detach(stream, connection, 1);
+    assert_eq!(fixture.get().2, 2, "the position never moves back");
 }
 
 #[test]
 fn delivery_cannot_run_ahead_of_the_log() {
-    let mut bench = Bench::new();
-    let (stream, connection, _) = bench.get();
-    bench.detach(stream, connection, 1000);
-    bench.say(Target::Standalone, "a");
-    assert_eq!(bench.get().2, 0);
+    let mut fixture = Fixture::new();
+    let (stream, connection, _) = fixture.get();
+    fixture.detach(stream, connection, 1000);
+    fixture.notify(Target::Standalone, "a");
+    assert_eq!(fixture.get().2, 0);
 }
 
 #[test]
-fn an_open_stream_is_never_delivered_to_its_end() {
-    let mut bench = Bench::new();
-    bench.say(Target::Standalone, "a");
-    bench.delivered = vec![FIRST];
-    bench.post("1");
-    assert_eq!(bench.get().2, 0);
+fn an_open_stream_is_never_fully_delivered() {
+    let mut fixture = Fixture::new();
+    fixture.notify(Target::Standalone, "a");
+    fixture.delivered = vec![FIRST];
+    fixture.post("1");
+    assert_eq!(fixture.get().2, 0);
 }
 
 #[test]
-fn a_reader_says_how_far_it_is_and_reads_on() {
-    let mut bench = Bench::new();
-    let (stream, connection, _) = bench.get();
-    bench.say(Target::Standalone, "a");
-    bench.say(Target::Standalone, "b");
-    let delivered = |bench: &Bench| bench.session.streams()[&stream].delivered;
-    assert_eq!(bench.deliver(stream, connection, 1), Delivered::Delivered);
-    assert_eq!((delivered(&bench), &bench.changes.streams[..]), (1, &[stream][..]));
+fn a_connection_reports_its_position_and_stays_attached() {
+    let mut fixture = Fixture::new();
+    let (stream, connection, _) = fixture.get();
+    fixture.notify(Target::Standalone, "a");
+    fixture.notify(Target::Standalone, "b");
+    let delivered = |fixture: &Fixture| fixture.session.streams()[&stream].delivered;
+    assert_eq!(fixture.deliver(stream, connection, 1), Delivered::Delivered);
+    assert_eq!((delivered(&fixture), &fixture.changes.streams[..]), (1, &[stream][..]));
     for (through, expect) in [(0, 1), (1, 1), (1000, 2), (1, 2)] {
-        assert_eq!(bench.deliver(stream, connection, through), Delivered::Delivered);
-        assert_eq!(delivered(&bench), expect, "{through}");
+        assert_eq!(fixture.deliver(stream, connection, through), Delivered::Delivered);
+        assert_eq!(delivered(&fixture), expect, "{through}");
     }
-    bench.unchanged(|bench| bench.deliver(stream, connection, 2));
-    assert_eq!(bench.changes, crate::Changes::default());
-    assert!(bench.session.streams()[&stream].attached.is_some());
-    assert_eq!(bench.lifecycle, []);
+    fixture.unchanged(|fixture| fixture.deliver(stream, connection, 2));
+    assert_eq!(fixture.changes, crate::Changes::default());
+    assert!(fixture.session.streams()[&stream].attached.is_some());
+    assert_eq!(fixture.lifecycle, []);
 }
 
 #[test]
-fn only_the_attached_connection_says_how_far_it_is() {
-    let mut bench = Bench::new();
-    let post = bench.post("1");
-    bench.say(Target::Call(post.call), "a");
-    let newer = bench.resumed(post.stream, 0);
-    bench.unchanged(|bench| {
+fn only_the_attached_connection_can_report_its_position() {
+    let mut fixture = Fixture::new();
+    let post = fixture.post("1");
+    fixture.notify(Target::Call(post.call), "a");
+    let newer = fixture.resumed(post.stream, 0);
+    fixture.unchanged(|fixture| {
         for (stream, connection) in
             [(post.stream, post.connection), (StreamNo(99), newer), (post.stream, ConnNo(99))]
         {
-            assert_eq!(bench.deliver(stream, connection, 1), Delivered::Stale);
+            assert_eq!(fixture.deliver(stream, connection, 1), Delivered::Stale);
         }
     });
-    bench.finish(post.call, "x");
-    assert_eq!(bench.deliver(post.stream, newer, 2), Delivered::Delivered);
-    assert_eq!(bench.session.spent.len(), 1, "its answer was read");
-    bench.detach(post.stream, newer, 0);
-    assert_eq!(bench.unchanged(|bench| bench.deliver(post.stream, newer, 2)), Delivered::Stale);
+    fixture.finish(post.call, "x");
+    assert_eq!(fixture.deliver(post.stream, newer, 2), Delivered::Delivered);
+    assert_eq!(fixture.session.fully_delivered.len(), 1, "the answer was delivered");
+    fixture.detach(post.stream, newer, 0);
+    assert_eq!(fixture.unchanged(|fixture| fixture.deliver(post.stream, newer, 2)), Delivered::Stale);
 }
 
 #[test]
-fn what_is_stuck_in_a_deserted_stream_reaches_the_next_plain_get() {
-    let mut bench = Bench::new();
-    let (first, a, _) = bench.get();
-    let (second, b, _) = bench.get();
-    let (third, c, _) = bench.get();
-    bench.say(Target::Standalone, "for the third");
-    bench.detach(third, c, 0);
-    bench.say(Target::Standalone, "had");
-    bench.say(Target::Standalone, "stuck");
-    bench.detach(second, b, 1);
-    let got = [bench.get(), bench.get()].map(|(stream, _, after)| (stream, after));
-    assert_eq!(got, [(second, 1), (third, 0)], "although the first is read and there is room for more");
-    assert_eq!(bench.get().0, StreamNo(3), "nothing waits any more");
-    bench.detach(first, a, 0);
-    assert_eq!(bench.get().0, first);
+fn undelivered_events_of_a_detached_stream_reach_the_next_plain_get() {
+    let mut fixture = Fixture::new();
+    let (first, a, _) = fixture.get();
+    let (second, b, _) = fixture.get();
+    let (third, c, _) = fixture.get();
+    fixture.notify(Target::Standalone, "undelivered in third");
+    fixture.detach(third, c, 0);
+    fixture.notify(Target::Standalone, "delivered");
+    fixture.notify(Target::Standalone, "undelivered");
+    fixture.detach(second, b, 1);
+    let got = [fixture.get(), fixture.get()].map(|(stream, _, after)| (stream, after));
+    assert_eq!(got, [(second, 1), (third, 0)], "preferred although a new stream is possible");
+    assert_eq!(fixture.get().0, StreamNo(3), "no undelivered events are left");
+    fixture.detach(first, a, 0);
+    assert_eq!(fixture.get().0, first);
 }
 
 #[test]
-fn what_waits_goes_before_the_first_stream_and_of_two_the_lower_one() {
-    let mut bench = Bench::new();
-    let (first, a, _) = bench.get();
-    let (second, b, _) = bench.get();
-    bench.say(Target::Standalone, "stuck");
-    bench.detach(first, a, 0);
-    bench.detach(second, b, 0);
-    let (stream, connection, _) = bench.get();
-    assert_eq!(stream, second, "nothing waits in the first");
-    bench.detach(second, connection, 0);
-    bench.say(Target::Standalone, "waits too");
-    assert_eq!([bench.get().0, bench.get().0], [first, second]);
+fn streams_with_undelivered_events_are_preferred_lowest_number_first() {
+    let mut fixture = Fixture::new();
+    let (first, a, _) = fixture.get();
+    let (second, b, _) = fixture.get();
+    fixture.notify(Target::Standalone, "undelivered");
+    fixture.detach(first, a, 0);
+    fixture.detach(second, b, 0);
+    let (stream, connection, _) = fixture.get();
+    assert_eq!(stream, second, "the first has no undelivered events");
+    fixture.detach(second, connection, 0);
+    fixture.notify(Target::Standalone, "also undelivered");
+    assert_eq!([fixture.get().0, fixture.get().0], [first, second]);
 }
 
 #[test]
-fn what_was_delivered_does_not_wait() {
-    let mut bench = Bench::new();
-    let (first, a, _) = bench.get();
-    let (second, b, _) = bench.get();
-    bench.say(Target::Standalone, "had");
-    bench.deliver(second, b, 1);
-    bench.fail(NODE);
-    assert_eq!(bench.get().0, first);
-    assert_eq!(bench.get().0, StreamNo(2), "a new one while there is room for it");
-    assert_eq!(bench.detach(first, a, 0), Detached::Stale);
+fn a_fully_delivered_detached_stream_is_not_preferred() {
+    let mut fixture = Fixture::new();
+    let (first, a, _) = fixture.get();
+    let (second, b, _) = fixture.get();
+    fixture.notify(Target::Standalone, "delivered");
+    fixture.deliver(second, b, 1);
+    fixture.fail_node(NODE);
+    assert_eq!(fixture.get().0, first);
+    assert_eq!(fixture.get().0, StreamNo(2), "a new stream below the limit");
+    assert_eq!(fixture.detach(first, a, 0), Detached::Stale);
 }
 
 #[test]
 fn a_second_plain_get_opens_another_stream() {
-    let mut bench = Bench::new();
-    let streams = [bench.get().0, bench.get().0, bench.get().0];
+    let mut fixture = Fixture::new();
+    let streams = [fixture.get().0, fixture.get().0, fixture.get().0];
     assert_eq!(streams, [FIRST, StreamNo(1), StreamNo(2)]);
-    assert!(bench.changes.superseded.is_empty());
+    assert!(fixture.changes.superseded.is_empty());
 }
 
 #[test]
-fn at_the_limit_a_newcomer_takes_over_a_deserted_stream_with_all_that_waits_in_it() {
-    let mut bench = Bench::with(|rules| rules.limits.standalone_streams = 2);
-    bench.get();
-    let (second, connection, _) = bench.get();
-    bench.say(Target::Standalone, "written");
-    bench.say(Target::Standalone, "waiting");
-    let ask = bench.asked(Target::Standalone);
+fn at_the_limit_a_new_connection_takes_a_detached_stream_with_its_undelivered_events() {
+    let mut fixture = Fixture::with(|rules| rules.limits.standalone_streams = 2);
+    fixture.get();
+    let (second, connection, _) = fixture.get();
+    fixture.notify(Target::Standalone, "delivered");
+    fixture.notify(Target::Standalone, "undelivered");
+    let server_request = fixture.opened_server_request(Target::Standalone);
     assert_eq!(
-        bench.unchanged(|bench| bench.run(Attach { at: Position::Standalone, node: NODE })),
+        fixture.unchanged(|fixture| fixture.run(Attach { at: Position::Standalone, node: NODE })),
         Attached::OverLimit(Limit::StandaloneStreams)
     );
-    bench.detach(second, connection, 1);
-    let (stream, _, after) = bench.get();
+    fixture.detach(second, connection, 1);
+    let (stream, _, after) = fixture.get();
     assert_eq!((stream, after), (second, 1));
-    bench.check_log(second, "1:written 2:waiting 3:ask-0");
-    bench.withdraw(ask);
-    bench.check_log(second, "1:written 2:waiting 3:ask-0 4:withdrawn(ask-0)");
+    fixture.check_log(second, "1:delivered 2:undelivered 3:ask-0");
+    fixture.withdraw(server_request);
+    fixture.check_log(second, "1:delivered 2:undelivered 3:ask-0 4:withdrawn(ask-0)");
 }
 
 #[test]
-fn events_that_never_were_differ_from_streams_that_are_gone() {
-    let mut bench = Bench::with(|rules| rules.limits.delivered_streams = 0);
-    let old = bench.post("1");
-    bench.finish(old.call, "x");
-    bench.delivered = vec![old.stream];
-    let new = bench.post("2");
+fn unknown_events_differ_from_removed_streams() {
+    let mut fixture = Fixture::with(|rules| rules.limits.delivered_streams = 0);
+    let old = fixture.post("1");
+    fixture.finish(old.call, "x");
+    fixture.delivered = vec![old.stream];
+    let new = fixture.post("2");
     for (stream, seq, expect) in [
         (old.stream, 0, Attached::Gone),
         (old.stream, 99, Attached::Gone),
@@ -196,82 +196,96 @@ fn events_that_never_were_differ_from_streams_that_are_gone() {
         (FIRST, 0, Attached::UnknownEvent),
         (StreamNo(u64::MAX), u64::MAX, Attached::UnknownEvent),
     ] {
-        assert_eq!(bench.unchanged(|bench| bench.resume(stream, seq)), expect, "{stream} {seq}");
+        assert_eq!(fixture.unchanged(|fixture| fixture.resume(stream, seq)), expect, "{stream} {seq}");
     }
-    bench.append(Target::Standalone, Class::Chatter, "c");
-    assert!(matches!(bench.resume(FIRST, 1), Attached::Attached { .. }));
-    assert_eq!(bench.resume(FIRST, 2), Attached::UnknownEvent);
+    fixture.append(Target::Standalone, Class::Droppable, "c");
+    assert!(matches!(fixture.resume(FIRST, 1), Attached::Attached { .. }));
+    assert_eq!(fixture.resume(FIRST, 2), Attached::UnknownEvent);
 }
 
 #[test]
-fn the_last_lost_connection_detaches_and_the_next_one_reattaches() {
+fn losing_the_last_connection_detaches_and_the_next_one_reattaches() {
     use Lifecycle::{Detached, Reattached};
-    let mut bench = Bench::new();
-    let post = bench.post("1");
-    let (get, connection, _) = bench.get();
-    bench.detach(get, connection, 0);
-    assert_eq!(bench.lifecycle, []);
-    bench.detach(post.stream, post.connection, 0);
-    assert_eq!(bench.lifecycle, [Detached]);
-    bench.resumed(post.stream, 0);
-    bench.get();
-    assert_eq!(bench.lifecycle, [Detached, Reattached]);
+    let mut fixture = Fixture::new();
+    let post = fixture.post("1");
+    let (get, connection, _) = fixture.get();
+    fixture.detach(get, connection, 0);
+    assert_eq!(fixture.lifecycle, []);
+    fixture.detach(post.stream, post.connection, 0);
+    assert_eq!(fixture.lifecycle, [Detached]);
+    fixture.resumed(post.stream, 0);
+    fixture.get();
+    assert_eq!(fixture.lifecycle, [Detached, Reattached]);
 }
 
 #[test]
-fn a_new_post_reattaches_too() {
-    let mut bench = Bench::new();
-    let (get, connection, _) = bench.get();
-    bench.detach(get, connection, 0);
-    bench.post("1");
-    assert_eq!(bench.lifecycle, [Lifecycle::Detached, Lifecycle::Reattached]);
+fn a_new_post_reattaches() {
+    let mut fixture = Fixture::new();
+    let (get, connection, _) = fixture.get();
+    fixture.detach(get, connection, 0);
+    fixture.post("1");
+    assert_eq!(fixture.lifecycle, [Lifecycle::Detached, Lifecycle::Reattached]);
 }
 
 #[test]
-fn a_connection_whose_stream_has_ended_is_not_lost() {
-    let mut bench = Bench::new();
-    let post = bench.post("1");
-    bench.finish(post.call, "x");
-    assert_eq!(bench.detach(post.stream, post.connection, 1), Detached::Detached);
-    assert_eq!(bench.lifecycle, []);
+fn closing_a_connection_to_a_finished_stream_does_not_detach() {
+    let mut fixture = Fixture::new();
+    let post = fixture.post("1");
+    fixture.finish(post.call, "x");
+    assert_eq!(fixture.detach(post.stream, post.connection, 1), Detached::Detached);
+    assert_eq!(fixture.lifecycle, []);
 }
 
 #[test]
-fn a_dead_node_loses_its_connections_only() {
-    let mut bench = Bench::new();
-    let (mine, connection, _) = bench.get();
+fn failing_a_node_detaches_only_its_connections() {
+    let mut fixture = Fixture::new();
+    let (mine, connection, _) = fixture.get();
     let Attached::Attached { stream: theirs, .. } =
-        bench.run(Attach { at: Position::Standalone, node: OTHER })
+        fixture.run(Attach { at: Position::Standalone, node: OTHER })
     else {
         panic!()
     };
-    bench.fail(NODE);
-    assert_eq!(bench.session.streams()[&mine].attached, None);
-    assert!(bench.session.streams()[&theirs].attached.is_some());
-    assert_eq!(bench.lifecycle, []);
-    assert_eq!(bench.detach(mine, connection, 0), Detached::Stale);
-    bench.fail(OTHER);
-    assert_eq!(bench.lifecycle, [Lifecycle::Detached]);
+    fixture.fail_node(NODE);
+    assert_eq!(fixture.session.streams()[&mine].attached, None);
+    assert!(fixture.session.streams()[&theirs].attached.is_some());
+    assert_eq!(fixture.lifecycle, []);
+    assert_eq!(fixture.detach(mine, connection, 0), Detached::Stale);
+    fixture.fail_node(OTHER);
+    assert_eq!(fixture.lifecycle, [Lifecycle::Detached]);
 }
 
 #[test]
-fn a_node_learns_what_it_holds() {
-    let mut bench = Bench::new();
-    let post = bench.post("1");
-    let ask = bench.asked(Target::Call(post.call));
-    let (get, connection, _) = bench.get();
-    let theirs = bench.session.held_by(OTHER);
-    let nothing =
-        Holdings::Held { calls: vec![], errands: vec![], asks: vec![], answers: vec![], connections: vec![] };
+fn holdings_list_what_a_node_holds() {
+    let mut fixture = Fixture::new();
+    let post = fixture.post("1");
+    let server_request = fixture.opened_server_request(Target::Call(post.call));
+    let (get, connection, _) = fixture.get();
+    let theirs = fixture.session.held_by(OTHER);
+    let nothing = Holdings::Held {
+        calls: vec![],
+        forwarded: vec![],
+        server_requests: vec![],
+        answers: vec![],
+        connections: vec![],
+        detached_at: None,
+    };
     assert_eq!(theirs, nothing);
     let mine = Holdings::Held {
         calls: vec![(post.call, ids("1")[0].clone())],
-        errands: vec![],
-        asks: vec![ask],
+        forwarded: vec![],
+        server_requests: vec![server_request],
         answers: vec![],
         connections: vec![(get, connection), (post.stream, post.connection)],
+        detached_at: None,
     };
-    assert_eq!(bench.session.held_by(NODE), mine);
-    bench.close();
-    assert_eq!(bench.session.held_by(NODE), Holdings::NoSession);
+    assert_eq!(fixture.session.held_by(NODE), mine);
+    fixture.detach(get, connection, 0);
+    assert!(matches!(fixture.session.held_by(OTHER), Holdings::Held { detached_at: None, .. }));
+    fixture.detach(post.stream, post.connection, 0);
+    let lost = Some(fixture.now);
+    assert!(
+        matches!(fixture.session.held_by(OTHER), Holdings::Held { detached_at, .. } if detached_at == lost)
+    );
+    fixture.close();
+    assert_eq!(fixture.session.held_by(NODE), Holdings::NoSession);
 }

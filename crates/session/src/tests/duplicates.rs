@@ -1,18 +1,18 @@
-//! S1: two requests with one id.
+//! Duplicate request ids, and retries of `Begin`.
 
-use super::bench::{Bench, NODE, ids};
+use super::fixture::{Fixture, NODE, ids};
 use crate::CallNo;
-use crate::command::{Begin, Begun, Cancelled, Duplicates, Finished};
+use crate::command::{Begin, BeginMode, Begun, Cancelled, Duplicates, Finished};
 
 fn check(in_flight: &[&str], policy: Duplicates, next: &str, refused: Option<&str>) {
-    let mut bench = Bench::new();
-    bench.duplicates = policy;
+    let mut fixture = Fixture::new();
+    fixture.duplicates = policy;
     for post in in_flight {
-        bench.post(post);
+        fixture.post(post);
     }
     let begun = match refused {
-        Some(_) => bench.unchanged(|bench| bench.begin(next)),
-        None => bench.begin(next),
+        Some(_) => fixture.unchanged(|fixture| fixture.begin(next)),
+        None => fixture.begin(next),
     };
     match (begun, refused) {
         (Begun::Begun { .. }, None) => {}
@@ -55,68 +55,75 @@ fn isolated_duplicates_are_served() {
 }
 
 #[test]
-fn the_first_is_untouched_by_a_refused_second() {
-    let mut bench = Bench::new();
-    let first = bench.post("1");
-    bench.begin("1");
-    assert!(matches!(bench.finish(first.call, "mine"), Finished::Finished { seq: 1, .. }));
-    bench.check_log(first.stream, "1:mine end");
+fn a_refused_duplicate_does_not_affect_the_first_call() {
+    let mut fixture = Fixture::new();
+    let first = fixture.post("1");
+    fixture.begin("1");
+    assert!(matches!(fixture.finish(first.call, "mine"), Finished::Finished { seq: 1, .. }));
+    fixture.check_log(first.stream, "1:mine end");
 }
 
 #[test]
-fn an_id_is_free_again_once_its_call_has_ended() {
-    let mut bench = Bench::new();
-    let answered = bench.post("1");
-    bench.finish(answered.call, "a");
-    bench.post("1");
-    bench.cancel("1");
-    bench.post("1");
-    bench.fail(NODE);
-    let last = bench.post("1");
-    bench.finish(last.call, "b");
-    bench.check_log(answered.stream, "1:a end");
-    bench.check_log(last.stream, "1:b end");
+fn an_id_can_be_reused_after_its_call_has_ended() {
+    let mut fixture = Fixture::new();
+    let answered = fixture.post("1");
+    fixture.finish(answered.call, "a");
+    fixture.post("1");
+    fixture.cancel("1");
+    fixture.post("1");
+    fixture.fail_node(NODE);
+    let last = fixture.post("1");
+    fixture.finish(last.call, "b");
+    fixture.check_log(answered.stream, "1:a end");
+    fixture.check_log(last.stream, "1:b end");
     assert_eq!(last.call, CallNo(3));
 }
 
 #[test]
 fn isolated_duplicates_each_get_their_own_answer_in_any_order() {
-    let mut bench = Bench::new();
-    bench.duplicates = Duplicates::Isolate;
-    let posts = [bench.post("1"), bench.post("1"), bench.post("1")];
+    let mut fixture = Fixture::new();
+    fixture.duplicates = Duplicates::Isolate;
+    let posts = [fixture.post("1"), fixture.post("1"), fixture.post("1")];
     for (i, answer) in [(2, "third"), (0, "first"), (1, "second")] {
-        bench.finish(posts[i].call, answer);
+        fixture.finish(posts[i].call, answer);
     }
-    bench.check_log(posts[0].stream, "1:first end");
-    bench.check_log(posts[1].stream, "1:second end");
-    bench.check_log(posts[2].stream, "1:third end");
+    fixture.check_log(posts[0].stream, "1:first end");
+    fixture.check_log(posts[1].stream, "1:second end");
+    fixture.check_log(posts[2].stream, "1:third end");
 }
 
 #[test]
-fn a_cancellation_that_fits_several_calls_cancels_none() {
-    let mut bench = Bench::new();
-    bench.duplicates = Duplicates::Isolate;
-    let (a, b) = (bench.post("1"), bench.post("1"));
-    assert_eq!(bench.unchanged(|bench| bench.cancel("1")), Cancelled::Ambiguous);
-    bench.finish(a.call, "a");
-    assert_eq!(bench.cancel("1"), Cancelled::Cancelled { call: b.call, owner: NODE });
-    assert_eq!(bench.cancel("1"), Cancelled::Nothing);
-    bench.check_log(b.stream, "end");
+fn a_cancellation_that_matches_several_calls_cancels_none() {
+    let mut fixture = Fixture::new();
+    fixture.duplicates = Duplicates::Isolate;
+    let (a, b) = (fixture.post("1"), fixture.post("1"));
+    assert_eq!(fixture.unchanged(|fixture| fixture.cancel("1")), Cancelled::Ambiguous);
+    fixture.finish(a.call, "a");
+    assert_eq!(fixture.cancel("1"), Cancelled::Cancelled { call: b.call, owner: NODE });
+    assert_eq!(fixture.cancel("1"), Cancelled::Nothing);
+    fixture.check_log(b.stream, "end");
 }
 
-fn attempt(attempt: u64, again: bool, client_ids: &str) -> Begin {
-    Begin { again, ..Begin::here(NODE, attempt, ids(client_ids)) }
+fn begin(mode: BeginMode, attempt: u64, client_ids: &str) -> Begin {
+    Begin { mode, ..Begin::local(NODE, attempt, ids(client_ids)) }
 }
 
 #[test]
-fn a_begin_sent_again_takes_effect_once() {
-    let mut bench = Bench::new();
-    bench.post("\"x\"");
-    let first = bench.run(attempt(50, false, "1 2 3"));
-    assert_eq!(bench.unchanged(|bench| bench.run(attempt(50, true, "1 2 3"))), first);
-    bench.cancel("1");
-    assert_eq!(bench.unchanged(|bench| bench.run(attempt(50, true, "1 2 3"))), first);
+fn a_retried_begin_takes_effect_once() {
+    let mut fixture = Fixture::new();
+    fixture.post("\"x\"");
+    let first = fixture.run(begin(BeginMode::First, 50, "1 2 3"));
+    assert_eq!(fixture.unchanged(|fixture| fixture.run(begin(BeginMode::Retry, 50, "1 2 3"))), first);
+    fixture.cancel("1");
+    assert_eq!(fixture.unchanged(|fixture| fixture.run(begin(BeginMode::Retry, 50, "1 2 3"))), first);
 
-    assert!(matches!(bench.run(attempt(51, true, "4")), Begun::Begun { .. }), "the first never arrived");
-    assert_eq!(bench.run(attempt(52, true, "4")), Begun::Duplicate(4.into()), "that is another command");
+    assert!(
+        matches!(fixture.run(begin(BeginMode::Retry, 51, "4")), Begun::Begun { .. }),
+        "no earlier attempt took effect"
+    );
+    assert_eq!(
+        fixture.run(begin(BeginMode::Retry, 52, "4")),
+        Begun::Duplicate(4.into()),
+        "another attempt number is another command"
+    );
 }

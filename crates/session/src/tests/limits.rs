@@ -1,110 +1,117 @@
-//! Every bound refuses in its own name and changes nothing.
+//! Each limit refuses a command with its own name, and a refusal changes nothing.
 
-use super::bench::{Bench, OVERHEAD};
-use crate::command::{AppendOutcome, AskOpened, Begun, Target};
+use super::fixture::{Fixture, OVERHEAD};
+use crate::command::{AppendOutcome, Begun, ServerRequestOpened, Target};
 use crate::{Class, Limit};
 
 #[test]
 fn calls() {
-    let mut bench = Bench::with(|rules| rules.limits.calls = 3);
-    bench.post("1 2");
-    assert_eq!(bench.unchanged(|bench| bench.begin("3 4")), Begun::OverLimit(Limit::Calls));
-    let last = bench.post("3");
-    assert_eq!(bench.unchanged(|bench| bench.begin("4")), Begun::OverLimit(Limit::Calls));
-    bench.finish(last.call, "x");
-    bench.post("4");
+    let mut fixture = Fixture::with(|rules| rules.limits.calls = 3);
+    fixture.post("1 2");
+    assert_eq!(fixture.unchanged(|fixture| fixture.begin("3 4")), Begun::OverLimit(Limit::Calls));
+    let last = fixture.post("3");
+    assert_eq!(fixture.unchanged(|fixture| fixture.begin("4")), Begun::OverLimit(Limit::Calls));
+    fixture.finish(last.call, "x");
+    fixture.post("4");
 }
 
 #[test]
-fn a_duplicate_is_called_so_even_at_the_limit() {
-    let mut bench = Bench::with(|rules| rules.limits.calls = 1);
-    bench.post("1");
-    assert_eq!(bench.begin("1"), Begun::Duplicate(1.into()));
+fn a_duplicate_is_reported_before_a_limit() {
+    let mut fixture = Fixture::with(|rules| rules.limits.calls = 1);
+    fixture.post("1");
+    assert_eq!(fixture.begin("1"), Begun::Duplicate(1.into()));
 }
 
 #[test]
-fn streams_that_are_open_or_unread() {
-    let mut bench = Bench::with(|rules| rules.limits.streams = 2);
-    let read = bench.post("1");
-    let unread = bench.post("2");
-    bench.finish(read.call, "x");
-    bench.finish(unread.call, "x");
-    assert_eq!(bench.unchanged(|bench| bench.begin("3")), Begun::OverLimit(Limit::Streams));
-    bench.detach(read.stream, read.connection, 1);
-    bench.post("3");
-    assert_eq!(bench.unchanged(|bench| bench.begin("4")), Begun::OverLimit(Limit::Streams));
-    bench.delivered = vec![unread.stream];
-    bench.post("4");
+fn streams_that_are_open_or_undelivered() {
+    let mut fixture = Fixture::with(|rules| rules.limits.streams = 2);
+    let delivered = fixture.post("1");
+    let undelivered = fixture.post("2");
+    fixture.finish(delivered.call, "x");
+    fixture.finish(undelivered.call, "x");
+    assert_eq!(fixture.unchanged(|fixture| fixture.begin("3")), Begun::OverLimit(Limit::Streams));
+    fixture.detach(delivered.stream, delivered.connection, 1);
+    fixture.post("3");
+    assert_eq!(fixture.unchanged(|fixture| fixture.begin("4")), Begun::OverLimit(Limit::Streams));
+    fixture.delivered = vec![undelivered.stream];
+    fixture.post("4");
 }
 
 #[test]
 fn session_bytes() {
-    let mut bench = Bench::with(|rules| rules.limits.session_bytes = 2 * OVERHEAD);
-    let post = bench.post("1");
-    bench.say(Target::Call(post.call), "x");
-    bench.finish(post.call, "answer");
-    assert_eq!(bench.unchanged(|bench| bench.begin("2")), Begun::OverLimit(Limit::SessionBytes));
-    bench.delivered = vec![post.stream];
-    bench.post("2");
-    assert_eq!(bench.session.bytes(), 0);
+    let mut fixture = Fixture::with(|rules| rules.limits.session_bytes = 2 * OVERHEAD);
+    let post = fixture.post("1");
+    fixture.notify(Target::Call(post.call), "x");
+    fixture.finish(post.call, "answer");
+    assert_eq!(fixture.unchanged(|fixture| fixture.begin("2")), Begun::OverLimit(Limit::SessionBytes));
+    fixture.delivered = vec![post.stream];
+    fixture.post("2");
+    assert_eq!(fixture.session.bytes(), 0);
 }
 
 #[test]
-fn asks() {
-    let mut bench = Bench::with(|rules| rules.limits.asks = 1);
-    let post = bench.post("1");
-    let ask = bench.asked(Target::Call(post.call));
+fn server_requests() {
+    let mut fixture = Fixture::with(|rules| rules.limits.server_requests = 1);
+    let post = fixture.post("1");
+    let server_request = fixture.opened_server_request(Target::Call(post.call));
     for target in [Target::Call(post.call), Target::Standalone] {
-        assert_eq!(bench.unchanged(|bench| bench.ask(target)), AskOpened::OverLimit(Limit::Asks));
+        assert_eq!(
+            fixture.unchanged(|fixture| fixture.open_server_request(target)),
+            ServerRequestOpened::OverLimit(Limit::ServerRequests)
+        );
     }
-    bench.answer(ask);
-    bench.asked(Target::Standalone);
+    fixture.answer(server_request);
+    fixture.opened_server_request(Target::Standalone);
 }
 
 #[test]
-fn a_stream_without_room_refuses_a_notice() {
-    let mut bench = Bench::with(|rules| rules.limits.stream_bytes = 2 * (OVERHEAD + 1));
-    bench.say(Target::Standalone, "a");
-    bench.append(Target::Standalone, Class::Chatter, "b");
-    let wide = "x".repeat(2);
+fn a_full_stream_refuses_a_notification() {
+    let mut fixture = Fixture::with(|rules| rules.limits.stream_bytes = 2 * (OVERHEAD + 1));
+    fixture.notify(Target::Standalone, "a");
+    fixture.append(Target::Standalone, Class::Droppable, "b");
+    let long = "x".repeat(2);
     assert_eq!(
-        bench.unchanged(|bench| bench.append(Target::Standalone, Class::Notice, &wide)),
+        fixture.unchanged(|fixture| fixture.append(Target::Standalone, Class::Notification, &long)),
         AppendOutcome::Full(Limit::StreamBytes),
-        "nothing is dropped for a message that is refused anyway"
+        "nothing is dropped for a refused message"
     );
-    assert!(bench.changes.dropped.is_empty());
-    bench.say(Target::Standalone, "c");
-    bench.check_log(crate::StreamNo(0), "1:a 3:c missing=1");
+    assert!(fixture.changes.dropped.is_empty());
+    fixture.notify(Target::Standalone, "c");
+    fixture.check_log(crate::StreamNo(0), "1:a 3:c missing=1");
     assert_eq!(
-        bench.unchanged(|bench| bench.append(Target::Standalone, Class::Notice, "d")),
+        fixture.unchanged(|fixture| fixture.append(Target::Standalone, Class::Notification, "d")),
         AppendOutcome::Full(Limit::StreamBytes)
     );
 }
 
 #[test]
-fn delivered_streams_go_first_out_of_the_oldest() {
-    let mut bench = Bench::with(|rules| rules.limits.delivered_streams = 2);
-    let posts: Vec<_> = (0..5).map(|i| bench.post(&i.to_string())).collect();
+fn the_oldest_delivered_streams_are_evicted_first() {
+    let mut fixture = Fixture::with(|rules| rules.limits.delivered_streams = 2);
+    let posts: Vec<_> = (0..5).map(|i| fixture.post(&i.to_string())).collect();
     for post in &posts {
-        bench.wait(1).finish(post.call, "x");
+        fixture.wait(1).finish(post.call, "x");
     }
-    let kept = |bench: &Bench| bench.session.streams().keys().map(|no| no.0).collect::<Vec<_>>();
-    bench.delivered = [3, 4, 1].map(|i: usize| posts[i].stream).into();
-    bench.begin("0");
-    assert_eq!(kept(&bench), [1, 3, 4, 5, 6], "the oldest of the delivered went; what nobody read stays");
-    bench.delivered = vec![posts[0].stream];
-    bench.begin("1");
-    assert_eq!(kept(&bench), [3, 4, 5, 6, 7]);
+    let kept = |fixture: &Fixture| fixture.session.streams().keys().map(|no| no.0).collect::<Vec<_>>();
+    fixture.delivered = [3, 4, 1].map(|i: usize| posts[i].stream).into();
+    fixture.begin("0");
+    assert_eq!(
+        kept(&fixture),
+        [1, 3, 4, 5, 6],
+        "the oldest delivered stream was evicted, the undelivered ones stay"
+    );
+    fixture.delivered = vec![posts[0].stream];
+    fixture.begin("1");
+    assert_eq!(kept(&fixture), [3, 4, 5, 6, 7]);
 }
 
 #[test]
-fn a_busy_session_keeps_no_trace_of_streams_that_are_gone() {
-    let mut bench = Bench::with(|rules| rules.limits.delivered_streams = 4);
+fn removed_streams_leave_nothing_behind() {
+    let mut fixture = Fixture::with(|rules| rules.limits.delivered_streams = 4);
     for _ in 0..1000 {
-        let post = bench.post("1");
-        bench.finish(post.call, "x");
-        bench.delivered = vec![post.stream];
+        let post = fixture.post("1");
+        fixture.finish(post.call, "x");
+        fixture.delivered = vec![post.stream];
     }
-    assert!(bench.session.streams().len() <= 6);
-    assert_eq!(bench.session.finished.len(), bench.session.streams().len());
+    assert!(fixture.session.streams().len() <= 6);
+    assert_eq!(fixture.session.finished.len(), fixture.session.streams().len());
 }

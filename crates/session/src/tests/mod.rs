@@ -1,21 +1,22 @@
-//! The rules told as stories, and the promises checked on random ones.
+//! Tests of the rules: scenarios by subject, and invariants checked on random command sequences.
 
-mod bench;
+mod fixture;
 
-mod asks;
 mod calls;
 mod closing;
 mod connections;
-mod crowd;
 mod duplicates;
+mod eviction;
 mod expiry;
-mod handover;
-mod kept_answers;
 mod leases;
 mod limits;
-mod logs;
-mod room;
+mod reassignment;
 mod routing;
+mod server_requests;
+mod session_eviction;
+mod shared_usage;
 mod state;
+mod stored_answers;
+mod streams;
 
 mod random;

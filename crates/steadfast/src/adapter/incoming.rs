@@ -1,9 +1,9 @@
-//! The client's messages as rmcp's types.
+//! Parses the client's requests and notifications into rmcp's types.
 //!
-//! Each is read as what its method says it is. rmcp's own way tries one type after the other and copies the
-//! parameters for each, which takes seconds for a body that is made for it, and a known method with wrong parameters
-//! would pass as a custom one.
-#![expect(deprecated, reason = "what 2026-07-28 deprecates is alive in every revision before")]
+//! The method decides the type. rmcp's own deserialiser tries one type after the other and copies
+//! the parameters for each. A hostile body makes that take seconds, and a known method with wrong
+//! parameters becomes a custom request.
+#![expect(deprecated, reason = "revisions before 2026-07-28 still have the methods that it deprecates")]
 
 use std::sync::Arc;
 
@@ -13,23 +13,26 @@ use rmcp::model::{
     PaginatedRequestParams, RequestMetaObject, RequestParamsMeta,
 };
 use serde::de::DeserializeOwned;
-use steadfast_engine::Incoming;
+use steadfast_engine::IncomingMessage;
 use steadfast_wire::rpc::{self, ErrorObject};
 
 use crate::session::Session;
 
-/// A request, the `_meta` that came with it, and the head of the HTTP request.
-pub(super) fn request(incoming: Incoming) -> Result<(ClientRequest, RequestMetaObject, Parts), ErrorObject> {
-    let Incoming { method, params, http } = incoming;
+/// Parses a request of a session. Returns it with its `_meta` and the head of the HTTP request.
+pub(super) fn request(
+    incoming: IncomingMessage,
+) -> Result<(ClientRequest, RequestMetaObject, Parts), ErrorObject> {
+    let IncomingMessage { method, params, http } = incoming;
     let (request, meta) = read_request(&method, params.as_deref().unwrap_or(b"{}"))?;
     Ok((request, meta, parts(http)))
 }
 
-/// The same for a request of a stateless revision, which has methods of its own.
+/// Parses a stateless request, whose revision has additional methods. Returns it with its `_meta`
+/// and the head of the HTTP request.
 pub(super) fn stateless_request(
-    incoming: Incoming,
+    incoming: IncomingMessage,
 ) -> Result<(ClientRequest, RequestMetaObject, Parts), ErrorObject> {
-    let Incoming { method, params, http } = incoming;
+    let IncomingMessage { method, params, http } = incoming;
     let (request, meta) = read_stateless_request(&method, params.as_deref().unwrap_or(b"{}"))?;
     Ok((request, meta, parts(http)))
 }
@@ -50,7 +53,7 @@ fn read_stateless_request(
             (ClientRequest::DiscoverRequest(Default::default()), read::<OnlyMeta<_>>(method, params)?.meta)
         }
         "subscriptions/listen" => {
-            // A list would do as well for serde, and subscribe to nothing.
+            // serde would accept an array as the filter, which subscribes to nothing.
             read::<OnlyFilter>(method, params)?;
             with_params!(SubscriptionsListenRequest)
         }
@@ -96,9 +99,10 @@ fn read_request(method: &str, params: &[u8]) -> Result<(ClientRequest, RequestMe
     })
 }
 
-/// A notification; `None` if it makes no sense, in which case nobody is to be told.
-pub(super) fn notification(incoming: Incoming, session: Session) -> Option<ClientNotification> {
-    let Incoming { method, params, http } = incoming;
+/// Parses a notification. Returns `None` if its parameters are wrong: JSON-RPC has no answer to a
+/// notification, so there is no error either.
+pub(super) fn notification(incoming: IncomingMessage, session: Session) -> Option<ClientNotification> {
+    let IncomingMessage { method, params, http } = incoming;
     let params = params.as_deref().unwrap_or(b"{}");
     let mut notification = match &*method {
         "notifications/initialized" => ClientNotification::InitializedNotification(Default::default()),
@@ -126,17 +130,20 @@ pub(super) fn notification(incoming: Incoming, session: Session) -> Option<Clien
     Some(notification)
 }
 
-/// rmcp's handlers expect the parts themselves. They are cloned only if somebody else still holds them.
+/// Returns the head of the HTTP request by value, as rmcp's handlers expect it. Clones it only if
+/// it is shared.
 pub(super) fn parts(http: Arc<Parts>) -> Parts {
     Arc::try_unwrap(http).unwrap_or_else(|shared| Parts::clone(&shared))
 }
 
+/// Parameters of which only `_meta` is read.
 #[derive(serde::Deserialize)]
 struct OnlyMeta<M: Default> {
     #[serde(rename = "_meta", default)]
     meta: M,
 }
 
+/// Parameters of which only the filter is read, which must be an object.
 #[derive(serde::Deserialize)]
 struct OnlyFilter {
     #[serde(rename = "notifications")]
@@ -146,9 +153,9 @@ struct OnlyFilter {
 fn read<T: DeserializeOwned>(method: &str, params: &[u8]) -> Result<T, ErrorObject> {
     let wrong = |why: &str| {
         let why: String = why.chars().take(200).collect();
-        ErrorObject::new(rpc::INVALID_PARAMS, format!("The parameters of {method} are not right: {why}"))
+        ErrorObject::new(rpc::INVALID_PARAMS, format!("The parameters of {method} are invalid: {why}"))
     };
-    // A list could be read as the members of an object in their order, which nobody means.
+    // serde would read an array as the members of a struct in their order.
     if params.first() == Some(&b'[') {
         return Err(wrong("they must be an object"));
     }

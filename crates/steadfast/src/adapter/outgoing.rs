@@ -1,21 +1,22 @@
-//! The server's messages as bytes.
+//! Serialises the notifications and requests that a handler sends.
 
 use bytes::Bytes;
 use rmcp::model::{ServerJsonRpcMessage, ServerNotification, ServerRequest};
 use steadfast_engine::Class;
 
-/// A notification, and what it is worth when room gets short.
+/// Returns a notification as JSON, with its class: progress and log messages may be dropped if the
+/// stream is over its bound.
 pub(crate) fn notification(notification: ServerNotification) -> (Class, Bytes) {
     let class = match &notification {
         ServerNotification::ProgressNotification(_) | ServerNotification::LoggingMessageNotification(_) => {
-            Class::Chatter
+            Class::Droppable
         }
-        _ => Class::Notice,
+        _ => Class::Notification,
     };
     (class, to_json(&ServerJsonRpcMessage::notification(notification)))
 }
 
-/// A request from `"method"` on; the engine puts the id in front.
+/// Returns a request as JSON, from `"method"` on: the engine adds the id in front.
 pub(super) fn request(request: &ServerRequest) -> Bytes {
     to_json(request).slice(1..)
 }

@@ -1,8 +1,13 @@
-//! Lines: what a handler's `Peer` is connected to.
+//! Connects a handler's rmcp `Peer` to a call, an exchange or a session.
+//!
+//! An rmcp `Peer` sends its messages to a service loop, which has a transport. [`PeerTransport`] is
+//! that transport: it forwards notifications and server requests to a [`PeerTarget`], and returns
+//! the client's answers to the loop.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::pin::Pin;
+use std::sync::{Arc, MutexGuard};
 
 use rmcp::model::{
     ClientJsonRpcMessage, ClientNotification, ClientRequest, InitializeRequestParams, JsonRpcMessage,
@@ -15,38 +20,41 @@ use rmcp::service::{
 use rmcp::transport::Transport;
 use rmcp::{ErrorData, ServerHandler};
 use steadfast_engine::{CallHandle, Refusal, SessionHandle};
+use steadfast_wire::Mutex;
 use tokio::sync::{Notify, oneshot};
 
-use super::answered::{self, Wanted};
-use super::exchange_line::{self, ExchangeLine};
 use super::outgoing;
+use super::parse_client_responses::{self, ExpectedResult};
+use super::stateless::notifier::{self, ExchangeNotifier};
 
-/// Where a line leads.
+/// Where the messages go that a handler sends through its peer.
 #[derive(Clone)]
-pub(super) enum Line {
-    /// To the stream of a call.
+pub(super) enum PeerTarget {
+    /// The stream of a call.
     Call(CallHandle),
-    /// To the response of a stateless request.
-    Exchange(Arc<ExchangeLine>),
-    /// To a standalone stream of a session.
+    /// The response of a stateless request.
+    Exchange(Arc<ExchangeNotifier>),
+    /// A standalone stream of a session.
     Session(SessionHandle),
-    /// Nothing can be sent: `initialize` is answered before there is a session, and a silent handler has said that it
-    /// does not want to.
-    Nowhere,
+    /// Sending fails. During `initialize` there is no session yet, and a silent handler has
+    /// declared that it sends nothing.
+    Refuse,
 }
 
-/// Connects a peer to a line. The line is cut when what this returns is dropped.
-pub(super) fn open_line<S: Service<RoleServer>>(
-    line: Line,
+/// Starts a service loop whose peer sends to `target`. Dropping the returned value ends the loop,
+/// and withdraws the server requests that are open.
+pub(super) fn connect_peer<S: Service<RoleServer>>(
+    target: PeerTarget,
     client: InitializeRequestParams,
     service: S,
 ) -> RunningService<RoleServer, S> {
-    serve_directly(service, LineTransport::new(line, None), Some(client))
+    serve_directly(service, PeerTransport::new(target, None), Some(client))
 }
 
-/// Hands a notification to the handler and waits until it is done with it.
+/// Passes a notification to the handler and waits until the handler has processed it.
 ///
-/// rmcp offers no way to make a `NotificationContext`, so the notification travels through a loop.
+/// rmcp has no constructor for a `NotificationContext`, so the notification goes through a service
+/// loop.
 pub(super) async fn deliver<H: ServerHandler>(
     handler: Arc<H>,
     session: SessionHandle,
@@ -54,25 +62,29 @@ pub(super) async fn deliver<H: ServerHandler>(
     notification: ClientNotification,
 ) {
     let (done, finished) = oneshot::channel();
-    let service = Once { handler, done: Mutex::new(Some(done)) };
+    let service = NotificationService { handler, done: Mutex::new(Some(done)) };
     let message = ClientJsonRpcMessage::notification(notification);
-    let line =
-        serve_directly(service, LineTransport::new(Line::Session(session), Some(message)), Some(client));
-    // An error means that the handler panicked; rmcp has reported that.
+    let service_loop = serve_directly(
+        service,
+        PeerTransport::new(PeerTarget::Session(session), Some(message)),
+        Some(client),
+    );
+    // An error means that the handler panicked; rmcp has logged that.
     let _ = finished.await;
-    drop(line);
+    drop(service_loop);
 }
 
-/// The service of a loop that only serves a peer.
-pub(super) struct Mute;
+/// The service of a loop that exists for its peer only: the handler is called directly, so no
+/// request reaches the loop.
+pub(super) struct NoRequests;
 
-impl Service<RoleServer> for Mute {
+impl Service<RoleServer> for NoRequests {
     async fn handle_request(
         &self,
         _request: ClientRequest,
         _context: RequestContext<RoleServer>,
     ) -> Result<ServerResult, ErrorData> {
-        Err(ErrorData::internal_error("requests do not come this way", None))
+        Err(ErrorData::internal_error("this service loop accepts no requests", None))
     }
 
     async fn handle_notification(
@@ -88,19 +100,19 @@ impl Service<RoleServer> for Mute {
     }
 }
 
-/// The service of a loop that hands over one notification.
-struct Once<H> {
+/// The service of a loop that passes one notification to the handler.
+struct NotificationService<H> {
     handler: Arc<H>,
     done: Mutex<Option<oneshot::Sender<()>>>,
 }
 
-impl<H: ServerHandler> Service<RoleServer> for Once<H> {
+impl<H: ServerHandler> Service<RoleServer> for NotificationService<H> {
     async fn handle_request(
         &self,
         _request: ClientRequest,
         _context: RequestContext<RoleServer>,
     ) -> Result<ServerResult, ErrorData> {
-        Err(ErrorData::internal_error("requests do not come this way", None))
+        Err(ErrorData::internal_error("this service loop accepts no requests", None))
     }
 
     async fn handle_notification(
@@ -108,8 +120,8 @@ impl<H: ServerHandler> Service<RoleServer> for Once<H> {
         notification: ClientNotification,
         context: NotificationContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        // Dropped when this returns or unwinds, which tells whoever waits.
-        let _done = self.done.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // Dropped when this function returns or unwinds, which wakes `deliver`.
+        let _done = self.done.lock().take();
         self.handler.handle_notification(notification, context).await
     }
 
@@ -118,27 +130,35 @@ impl<H: ServerHandler> Service<RoleServer> for Once<H> {
     }
 }
 
-/// What was sent could not be taken.
+/// Error of sending a message through a peer.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum LineError {
+pub(super) enum PeerError {
     #[error(transparent)]
     Refused(#[from] Refusal),
-    #[error("nothing can be sent before the session is open, nor by a handler that was declared silent")]
-    LeadsNowhere,
+    #[error(
+        "a handler cannot send messages during `initialize`, nor if it is declared with `silent_handler`"
+    )]
+    Refusing,
 }
 
-struct LineTransport {
-    line: Line,
+/// A transport for rmcp's service loop that forwards to a [`PeerTarget`].
+struct PeerTransport {
+    target: PeerTarget,
     inbox: Arc<Inbox>,
-    asks: Asks,
+    pending: PendingRequests,
 }
 
-/// The asks that wait for an answer, by the ids that rmcp gave them and the client never sees. To drop an entry is to
-/// withdraw the ask. Their number is bounded by the engine.
-type Asks = Arc<Mutex<HashMap<RmcpId, oneshot::Sender<()>>>>;
+/// The server requests that wait for an answer, by rmcp's ids, which the client never sees.
+/// Removing an entry withdraws the request. The engine bounds their number.
+type PendingRequests = Arc<Mutex<HashMap<RmcpId, oneshot::Sender<()>>>>;
 
-/// Messages for rmcp's loop: at most one notification and the answers to the asks that are open, whose number is
-/// bounded. A channel would do, but it allocates room for thirty-two messages, and most lines carry none.
+/// Completes when a message has been sent, and for a server request when its answer is in the
+/// inbox.
+type SendFuture = Pin<Box<dyn Future<Output = Result<(), Refusal>> + Send + 'static>>;
+
+/// Messages for rmcp's service loop: at most one notification, and the answers to pending server
+/// requests, whose number is bounded. A tokio channel would work too, but it allocates room for 32
+/// messages, and most peers receive none.
 #[derive(Default)]
 struct Inbox {
     messages: Mutex<VecDeque<ClientJsonRpcMessage>>,
@@ -147,91 +167,91 @@ struct Inbox {
 
 impl Inbox {
     fn put(&self, message: ClientJsonRpcMessage) {
-        self.messages().push_back(message);
+        self.messages.lock().push_back(message);
         self.arrived.notify_one();
     }
 
     async fn take(&self) -> ClientJsonRpcMessage {
         loop {
-            if let Some(message) = self.messages().pop_front() {
+            if let Some(message) = self.messages.lock().pop_front() {
                 return message;
             }
             self.arrived.notified().await;
         }
     }
-
-    fn messages(&self) -> MutexGuard<'_, VecDeque<ClientJsonRpcMessage>> {
-        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-impl LineTransport {
-    /// The loop begins with `first`.
-    fn new(line: Line, first: Option<ClientJsonRpcMessage>) -> Self {
+impl PeerTransport {
+    /// The loop receives `first` before all other messages.
+    fn new(target: PeerTarget, first: Option<ClientJsonRpcMessage>) -> Self {
         let inbox = Arc::new(Inbox { messages: Mutex::new(first.into_iter().collect()), ..Inbox::default() });
-        Self { line, inbox, asks: Asks::default() }
+        Self { target, inbox, pending: PendingRequests::default() }
     }
 
-    /// Sends a request to the client, here and now. What this gives waits for the answer and puts it into the inbox; rmcp
-    /// runs it beside its loop and drops it with the line, which withdraws the ask.
-    fn ask(&self, id: RmcpId, request: &ServerRequest) -> Option<futures::Sent> {
-        let (rest, wanted) = (outgoing::request(request), Wanted::by(request));
-        let ask = match &self.line {
-            Line::Call(call) => call.ask(rest),
-            Line::Session(session) => session.ask(rest),
-            // Stateless revisions have no requests to the client.
-            Line::Exchange(_) | Line::Nowhere => return None,
+    /// Sends a server request. The request has been submitted when this function returns. The
+    /// returned future waits for the answer and puts it into the inbox. rmcp polls the future
+    /// beside its loop and drops it with the loop, which withdraws the request.
+    ///
+    /// Returns `None` if the target has no server requests.
+    fn send_request(&self, id: RmcpId, request: &ServerRequest) -> Option<SendFuture> {
+        let (rest, expected) = (outgoing::request(request), ExpectedResult::of(request));
+        let answer = match &self.target {
+            PeerTarget::Call(call) => call.send_request(rest),
+            PeerTarget::Session(session) => session.send_request(rest),
+            // Stateless revisions have no server requests.
+            PeerTarget::Exchange(_) | PeerTarget::Refuse => return None,
         };
         let (withdraw, withdrawn) = oneshot::channel();
-        known(&self.asks).insert(id.clone(), withdraw);
-        let (asks, inbox) = (Arc::clone(&self.asks), Arc::clone(&self.inbox));
+        lock(&self.pending).insert(id.clone(), withdraw);
+        let (pending, inbox) = (Arc::clone(&self.pending), Arc::clone(&self.inbox));
         Some(Box::pin(async move {
             let answer = tokio::select! {
                 biased;
-                answer = ask => answer,
-                // The handler has given up, and rmcp has told it so.
+                answer = answer => answer,
+                // The handler has cancelled the request, and rmcp has returned an error to it.
                 _ = withdrawn => return Ok(()),
             };
-            known(&asks).remove(&id);
-            inbox.put(answered::message(id, wanted, answer));
+            lock(&pending).remove(&id);
+            inbox.put(parse_client_responses::message(id, expected, answer));
             Ok(())
         }))
     }
 
-    /// What a handler tells its session has changed, has changed for subscribers of 2026-07-28 as well: lists are the same for
-    /// all, and a hint too many harms nobody.
+    /// Notifies subscribers of 2026-07-28 of a change that a handler announces to its session. All
+    /// clients see the same lists, and an unnecessary notification is harmless.
     fn announce(&self, notification: &ServerNotification) {
-        let Some(change) = exchange_line::change(notification) else { return };
-        match &self.line {
-            Line::Call(call) => call.session().engine().announce(&change),
-            Line::Session(session) => session.engine().announce(&change),
-            // That one does so itself.
-            Line::Exchange(_) | Line::Nowhere => {}
+        let Some(change) = notifier::change(notification) else { return };
+        match &self.target {
+            PeerTarget::Call(call) => call.session().engine().publish(&change),
+            PeerTarget::Session(session) => session.engine().publish(&change),
+            // `ExchangeNotifier::send` does it.
+            PeerTarget::Exchange(_) | PeerTarget::Refuse => {}
         }
     }
 
-    /// The handler does not want an answer any more. It knows the ask by rmcp's id, which means nothing to the client: the
-    /// engine tells the client, with the id that it knows.
+    /// Withdraws a server request that the handler has cancelled. `id` is rmcp's id, which the
+    /// client does not know: the engine sends `notifications/cancelled` with the id that the client
+    /// knows.
     fn withdraw(&self, id: Option<&RmcpId>) {
         if let Some(id) = id {
-            known(&self.asks).remove(id);
+            lock(&self.pending).remove(id);
         }
     }
 }
 
-fn known(asks: &Asks) -> MutexGuard<'_, HashMap<RmcpId, oneshot::Sender<()>>> {
-    asks.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(pending: &PendingRequests) -> MutexGuard<'_, HashMap<RmcpId, oneshot::Sender<()>>> {
+    pending.lock()
 }
 
-impl Transport<RoleServer> for LineTransport {
-    type Error = LineError;
+impl Transport<RoleServer> for PeerTransport {
+    type Error = PeerError;
 
     fn send(
         &mut self,
         message: ServerJsonRpcMessage,
-    ) -> impl Future<Output = Result<(), LineError>> + Send + 'static {
-        // Submitted here and not in the future, so that messages keep their order.
-        let sent: Option<futures::Sent> = match message {
+    ) -> impl Future<Output = Result<(), PeerError>> + Send + 'static {
+        // Messages are submitted here and not in the future, so that they keep their order.
+        let sending: Option<SendFuture> = match message {
             JsonRpcMessage::Notification(JsonRpcNotification {
                 notification: ServerNotification::CancelledNotification(cancelled),
                 ..
@@ -242,32 +262,31 @@ impl Transport<RoleServer> for LineTransport {
             JsonRpcMessage::Notification(message) => {
                 let notification = message.notification;
                 self.announce(&notification);
-                let written = outgoing::notification;
-                match &self.line {
-                    Line::Call(call) => {
-                        let (class, payload) = written(notification);
+                match &self.target {
+                    PeerTarget::Call(call) => {
+                        let (class, payload) = outgoing::notification(notification);
                         Some(Box::pin(call.notify(class, payload)))
                     }
-                    Line::Session(session) => {
-                        let (class, payload) = written(notification);
+                    PeerTarget::Session(session) => {
+                        let (class, payload) = outgoing::notification(notification);
                         Some(Box::pin(session.notify(class, payload)))
                     }
-                    Line::Exchange(exchange) => {
+                    PeerTarget::Exchange(exchange) => {
                         Some(Box::pin(std::future::ready(exchange.send(notification))))
                     }
-                    Line::Nowhere => None,
+                    PeerTarget::Refuse => None,
                 }
             }
-            JsonRpcMessage::Request(message) => self.ask(message.id, &message.request),
-            // Answers do not come this way: the handler is called directly.
+            JsonRpcMessage::Request(message) => self.send_request(message.id, &message.request),
+            // The handler is called directly, so the loop never sends a response.
             JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => {
                 Some(Box::pin(std::future::ready(Ok(()))))
             }
         };
         async move {
-            match sent {
-                Some(sent) => Ok(sent.await?),
-                None => Err(LineError::LeadsNowhere),
+            match sending {
+                Some(sending) => Ok(sending.await?),
+                None => Err(PeerError::Refusing),
             }
         }
     }
@@ -276,12 +295,7 @@ impl Transport<RoleServer> for LineTransport {
         Some(self.inbox.take().await)
     }
 
-    async fn close(&mut self) -> Result<(), LineError> {
+    async fn close(&mut self) -> Result<(), PeerError> {
         Ok(())
     }
-}
-
-mod futures {
-    pub(super) type Sent =
-        std::pin::Pin<Box<dyn Future<Output = Result<(), steadfast_engine::Refusal>> + Send + 'static>>;
 }

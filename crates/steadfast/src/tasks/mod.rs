@@ -1,12 +1,15 @@
-//! Tasks of 2026-07-28: work that outlives its request, kept in the store.
+//! Tasks (2026-07-28): work that continues after its request is answered.
 //!
-//! A tool that takes long gives its client a task at once and goes on working. Any node answers for the task; if the one
-//! that works on it dies, the task fails and says so.
+//! A tool that takes long answers with a task and continues its work in the background. The record
+//! of the task is in the store, so every node answers the client's `tasks/…` requests. If the node
+//! that does the work dies, the task fails with `outcome_unknown`.
+//!
+//! In the store a task is a job: a session without a client, whose state has one entry, the record.
 
-mod answers;
-mod kept;
 mod record;
-mod time;
+mod requests;
+mod stored_task;
+mod timestamp;
 
 use std::future::Future;
 use std::time::Duration;
@@ -19,50 +22,53 @@ use steadfast_engine::{Answer, ExchangeHandle, Refusal};
 use steadfast_wire::rpc::{self, ErrorObject};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use answers::{answer, owned};
-use kept::Kept;
-use record::{Record, Reply};
+use record::{InputReply, TaskRecord};
+pub(crate) use requests::{answer, owned};
+use stored_task::StoredTask;
 
-/// Starts tasks. Handlers get it with [`Tasks::of`].
+/// Starts tasks for the client of a request. A handler gets it with [`Tasks::of`].
 #[derive(Clone, Debug)]
 pub struct Tasks(ExchangeHandle);
 
-/// How a task presents itself.
+/// What a new task shows to its client.
 #[derive(Clone, Debug, Default)]
 pub struct TaskOptions {
-    /// How long clients should wait between two looks at it.
+    /// The interval at which the client should poll the task.
     pub poll_interval: Option<Duration>,
-    /// What it says of itself until it says something else.
+    /// The status message until [`TaskContext::set_status_message`] changes it.
     pub status_message: Option<String>,
 }
 
-/// A task, as the work on it sees it.
+/// A handle to a running task, for the future that does its work.
 #[derive(Clone, Debug)]
 pub struct TaskContext {
-    kept: Kept,
+    task: StoredTask,
     cancel: CancellationToken,
 }
 
-/// Why a task could not do what it wanted.
+/// Error of an operation on a running task.
 #[derive(Debug, thiserror::Error)]
 pub enum TaskError {
+    /// The task has ended: the client cancelled it, its deadline passed, or another node ended it.
     #[error("the task has ended")]
     Over,
-    #[error("the question {0:?} was asked before")]
+    /// An earlier input request of this task had the same key.
+    #[error("the key {0:?} was used by an earlier input request")]
     KeyUsed(String),
-    #[error("the task's record cannot be used: {0}")]
+    /// The record in the store could not be read or written.
+    #[error("the task's record cannot be read or written: {0}")]
     Record(#[from] crate::StateError),
 }
 
 impl Tasks {
-    /// The tasks of the client that sent a request.
+    /// Returns the starter of tasks for the client that sent the request.
     ///
     /// # Errors
-    /// If the client has not declared that it knows tasks, or the request belongs to a session. Hand the error back, or
-    /// do the work without a task.
+    /// If the client has not declared the tasks extension, or if the request belongs to a session.
+    /// Return the error to the client, or do the work without a task.
     pub fn of(context: &RequestContext<RoleServer>) -> Result<Self, ErrorData> {
         check_declared(&context.client_capabilities().unwrap_or_default())?;
-        // Sessions have none, whatever their client declares.
+        // The extension is absent in sessions, even if their client declares it.
         context.extensions.get::<Self>().cloned().ok_or_else(undeclared)
     }
 
@@ -70,7 +76,11 @@ impl Tasks {
         Self(exchange)
     }
 
-    /// Starts a task and gives what its client is to be answered with. The task can be looked up from then on.
+    /// Starts a task whose work is the future that `work` returns. Returns the result with which
+    /// the handler answers the request.
+    ///
+    /// When this function returns, the record is in the store and the client can use the task at
+    /// every node. Fails if the store cannot create the record.
     pub async fn start<F>(
         &self,
         options: TaskOptions,
@@ -80,68 +90,77 @@ impl Tasks {
         F: Future<Output = Result<CallToolResult, ErrorData>> + Send + 'static,
     {
         let engine = self.0.engine();
-        let job = engine.start_job(self.0.principal().clone()).await.map_err(|refusal| refused(&refusal))?;
-        let kept = Kept::new(job.session().clone(), job.token());
+        let job = engine.create_job(self.0.principal().clone()).await.map_err(|refusal| refused(&refusal))?;
+        let task = StoredTask::new(job.session().clone(), job.token());
         let ttl = ms(engine.store().rules().timing.idle);
-        let record = Record::new(engine.now(), ttl, options.poll_interval.map(ms), options.status_message);
-        kept.create(&record).await.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
-        let created = kept.created(&record);
+        let record =
+            TaskRecord::new(engine.now(), ttl, options.poll_interval.map(ms), options.status_message);
+        task.create(&record).await.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+        let created = task.created(&record);
         let cancel = job.cancelled().clone();
-        let work = work(TaskContext { kept: kept.clone(), cancel: cancel.clone() });
-        let watch = kept.clone();
+        let work = work(TaskContext { task: task.clone(), cancel: cancel.clone() });
+        let watched = task.clone();
         let work = async move {
             tokio::select! {
                 biased;
                 done = work => as_answer(done),
                 never = async {
-                    watch.until_over().await;
-                    // Whoever ended it wants the work to stop.
+                    watched.ended().await;
+                    // The record has an end, so the work is no longer needed. Its own end comes
+                    // from `work`.
                     cancel.cancel();
                     std::future::pending::<Answer>().await
                 } => never,
             }
         };
-        engine.run_job(job, work, |done| async move { kept.settle(done).await });
+        engine.run_job(job, work, |done| async move { task.settle(done).await });
         Ok(created)
     }
 }
 
 impl TaskContext {
-    /// The id under which the client looks at the task. It works like a password.
+    /// Returns the id by which the client refers to the task. Treat it as a secret: the client
+    /// proves with it that the task is its own.
     pub fn id(&self) -> String {
-        self.kept.id()
+        self.task.id()
     }
 
-    /// Cancelled when the client cancels the task, its deadline passes, or the server shuts down. The work should end soon
-    /// then; what it gives back is not looked at.
+    /// Returns the token that is cancelled when the client cancels the task, its deadline passes,
+    /// or the server shuts down. The work should then return soon; its result is ignored.
     pub fn cancelled(&self) -> &CancellationToken {
         &self.cancel
     }
 
-    /// Says how the task gets on.
-    pub async fn say(&self, message: &str) -> Result<(), TaskError> {
-        let now = self.kept.now();
-        self.kept.change(|record| record.say(message, now)).await
+    /// Sets the status message that the client sees. Does nothing if the task has ended.
+    pub async fn set_status_message(&self, message: &str) -> Result<(), TaskError> {
+        let now = self.task.now();
+        self.task.change(|record| record.set_status_message(message, now)).await
     }
 
-    /// Asks the client something and waits for the answer: the JSON of the result that the request has. Several questions
-    /// may be open at once, each under a key of its own.
-    pub async fn ask(&self, key: &str, request: &InputRequest) -> Result<Value, TaskError> {
+    /// Sends an input request to the client and waits for the answer. Returns the JSON of the
+    /// request's result. Several requests may be open concurrently, each with its own key.
+    ///
+    /// Fails with [`TaskError::KeyUsed`] if an earlier request of the task had this key, and with
+    /// [`TaskError::Over`] if the task ends before the answer.
+    pub async fn request_input(&self, key: &str, request: &InputRequest) -> Result<Value, TaskError> {
         let request = serde_json::to_value(request).map_err(crate::StateError::Format)?;
-        let now = self.kept.now();
-        let put =
-            self.kept.change(|record| (record.is_over(), record.ask(key, request.clone(), now))).await?;
-        match put {
+        let now = self.task.now();
+        let added = self
+            .task
+            .change(|record| (record.is_over(), record.add_input_request(key, request.clone(), now)))
+            .await?;
+        match added {
             (_, true) => {}
             (true, false) => return Err(TaskError::Over),
             (false, false) => return Err(TaskError::KeyUsed(key.to_owned())),
         }
         loop {
-            let news = self.kept.news();
-            match self.kept.take(key).await? {
-                Reply::Given(answer) => return Ok(answer),
-                Reply::Never => return Err(TaskError::Over),
-                Reply::NotYet => news.await,
+            // Created before the read, so that no change between read and wait is missed.
+            let changed = self.task.changed();
+            match self.task.take_answer(key).await? {
+                InputReply::Answer(answer) => return Ok(answer),
+                InputReply::None => return Err(TaskError::Over),
+                InputReply::Pending => changed.await,
             }
         }
     }
@@ -158,16 +177,19 @@ fn refused(refusal: &Refusal) -> ErrorData {
     ErrorData::internal_error(format!("The task could not be started: {refusal}."), None)
 }
 
-/// The client has to declare the extension on each request.
+/// Fails with `-32021` unless the request declares the tasks extension. Each request must declare
+/// it.
 pub(crate) fn check_declared(capabilities: &ClientCapabilities) -> Result<(), ErrorData> {
     if capabilities.supports_tasks() { Ok(()) } else { Err(undeclared()) }
 }
 
+/// Returns the error for a client that has not declared the tasks extension.
 pub(crate) fn undeclared() -> ErrorData {
     let tasks = ClientCapabilities::builder().enable_tasks().build();
     ErrorData::missing_required_client_capability(tasks)
 }
 
+/// Returns the error for a task that does not exist or belongs to another principal.
 pub(crate) fn unknown() -> ErrorObject {
     ErrorObject::new(rpc::INVALID_PARAMS, "There is no such task.")
 }

@@ -69,12 +69,12 @@ pub(crate) fn rows() -> Vec<Row> {
             -32600,
             "Mcp-Session-Id",
         ),
-        post("a batch for nobody")
+        post("a batch for an unknown session")
             .old()
             .set("mcp-session-id", "<unknown>")
             .body(format!("[{CALL}]"))
             .refused(404, -32600, "no such session"),
-        post("a batch for somebody else")
+        post("a batch for the session of another principal")
             .old()
             .set("authorization", "Bearer bob")
             .body(format!("[{CANCEL}]"))

@@ -81,7 +81,7 @@ async fn preflights() {
     let asks = |names: &str| preflight(&host, APP).header("Access-Control-Request-Headers", names);
     check("nothing in particular", preflight(&host, APP), Said::welcome(APP, SENT)).await;
     let expired = preflight(&host, APP).header("Authorization", "Bearer expired");
-    check("nobody is asked who they are", expired, Said::welcome(APP, SENT)).await;
+    check("a preflight request needs no credentials", expired, Said::welcome(APP, SENT)).await;
     check(
         "a page of this machine",
         preflight(&host, "http://localhost:3000"),
@@ -122,7 +122,7 @@ async fn answers() {
     check("a call", page(call()), Said::to(APP, 200)).await;
     check("a call of no page", call(), Said::nothing(200)).await;
     check("a call of an evil page", evil(call()), Said::nothing(403)).await;
-    check("a refusal", page(call()).header("Mcp-Session-Id", "nobody"), Said::to(APP, 404)).await;
+    check("a refusal", page(call()).header("Mcp-Session-Id", "unknown"), Said::to(APP, 404)).await;
     check("bad media", page(call()).header("Content-Type", "text/plain"), Said::to(APP, 415)).await;
     check("no credentials", page(call()).header("Authorization", "Bearer expired"), Said::to(APP, 401)).await;
     check("an unknown verb", page(Http::to(&host).request("PATCH")), Said::to(APP, 405)).await;

@@ -1,5 +1,6 @@
-//! Clients that hang up. A server drops the future of their request, wherever it is; whatever it had begun is done
-//! nevertheless, and nothing is left behind that would be in the way of the next request.
+//! Clients that hang up. A server drops the future of their request, wherever it is; whatever it
+//! had begun is done nevertheless, and nothing is left behind that would be in the way of the next
+//! request.
 
 use std::task::Poll;
 
@@ -24,7 +25,8 @@ fn request(session: &Session, verb: &str, body: String) -> http::Request<String>
         .expect("a request")
 }
 
-/// Handles a request until it has waited so many times, then drops it. `true` if it was done before.
+/// Handles a request until it has waited so many times, then drops it. `true` if it was done
+/// before.
 async fn hang_up_after(host: &Host, waits: usize, request: http::Request<String>) -> bool {
     let endpoint = host.server().service();
     let mut handling = Box::pin(endpoint.handle(request));
@@ -55,11 +57,11 @@ async fn calls_are_answered(backing: Backing) {
         within(&format!("the end of the call {id}"), free).await;
     }
     // Had one of them never ended, the session would not be idle now.
-    host.sweep_after(std::time::Duration::from_secs(24 * 60 * 60)).await;
+    host.sweep_after(std::time::Duration::from_secs(30 * 24 * 60 * 60)).await;
     assert_eq!(session.notify("notifications/custom", json!({})).await.status, 404);
 }
 
-/// A stream that nobody reads is free again.
+/// Checks that a stream without a reader can be read by another client.
 async fn streams_are_left(backing: Backing) {
     let limits = Limits { standalone_streams: 1, ..Limits::default() };
     let host = Host::start(backing, move |builder| builder.limits(limits.clone())).await;

@@ -106,7 +106,7 @@ pub(crate) fn rows() -> Vec<Row> {
     );
     rows.extend(GOOD_ORIGINS.iter().map(|origin| post("a good Origin").set("origin", origin).served("1")));
     for (name, version) in VERSIONS {
-        let says = "Supported: 2025-03-26, 2025-06-18, 2025-11-25.";
+        let says = "Supported: 2025-03-26, 2025-06-18, 2025-11-25, 2026-07-28.";
         rows.push(post(name).set("mcp-protocol-version", version).refused_id("1", 400, -32600, says));
         rows.push(get(name).set("mcp-protocol-version", version).refused(400, -32600, says));
         rows.push(delete(name).set("mcp-protocol-version", version).refused(400, -32600, says));
@@ -200,12 +200,11 @@ fn once() -> Vec<Row> {
             -32600,
             "credentials",
         ),
-        post("nobody can tell who it is").set("authorization", "Bearer early").body("{").refused(
-            503,
-            -32603,
-            "Try again later",
-        ),
-        delete("nobody can tell who deletes").set("authorization", "Bearer early").refused(
+        post("POST, and the identity cannot be checked")
+            .set("authorization", "Bearer early")
+            .body("{")
+            .refused(503, -32603, "Try again later"),
+        delete("DELETE, and the identity cannot be checked").set("authorization", "Bearer early").refused(
             503,
             -32603,
             "Try again later",
@@ -239,11 +238,11 @@ fn sizes() -> Vec<Row> {
     }
     vec![
         post("a body at the limit").body(fill(64 << 10)).served("1"),
-        post("a body over the limit").body(fill((64 << 10) + 1)).refused(413, -32600, "max_body_bytes"),
+        post("a body over the limit").body(fill((64 << 10) + 1)).refused(413, -32600, "max_request_bytes"),
         post("a length over the limit, and no body").body("").framing(Framing::Announced(1 << 30)).refused(
             413,
             -32600,
-            "max_body_bytes",
+            "max_request_bytes",
         ),
         post("a length beyond all numbers")
             .body("")
@@ -255,7 +254,7 @@ fn sizes() -> Vec<Row> {
         post("a chunked body over the limit").body(fill(200 << 10)).framing(Framing::Chunked).refused(
             413,
             -32600,
-            "max_body_bytes",
+            "max_request_bytes",
         ),
         post("a chunk of nonsense")
             .body("zz\r\n")
@@ -266,11 +265,15 @@ fn sizes() -> Vec<Row> {
             .framing(Framing::Chunked)
             .add("content-length", "5")
             .served("1"),
-        post("a long header").set("x-long", "x".repeat(32 << 10)).refused(431, -32600, "max_header_bytes"),
+        post("a long header").set("x-long", "x".repeat(32 << 10)).refused(
+            431,
+            -32600,
+            "The headers are larger than",
+        ),
         get("a long header on GET").set("x-long", "x".repeat(32 << 10)).refused(
             431,
             -32600,
-            "max_header_bytes",
+            "The headers are larger than",
         ),
         post("a long session id").set("mcp-session-id", "x".repeat(30 << 10)).refused_id(
             "1",

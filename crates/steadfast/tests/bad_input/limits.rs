@@ -24,7 +24,7 @@ async fn limited(backing: Backing, limits: Limits) -> Host {
 fn assert_refused(reply: &Reply, status: u16, code: i64, limit: &str) {
     assert_eq!(reply.refusal(), (status, code), "{}", reply.text());
     let message = reply.json()["error"]["message"].as_str().unwrap_or_default().to_owned();
-    assert!(message.contains(&format!("`{limit}`")), "{message}");
+    assert!(message.contains(limit), "{message}");
     let waiting_helps = matches!(status, 429 | 503);
     assert_eq!(reply.header("retry-after"), waiting_helps.then_some("1"), "{message}");
     assert!(!reply.text().contains("\"id\":null"), "{}", reply.text());
@@ -58,8 +58,8 @@ async fn open_as(host: &Host, name: &str) -> Reply {
 
 async fn sessions(backing: Backing) {
     let host = limited(backing, Limits { sessions: 2, ..Limits::default() }).await;
-    let first = Session::open(&host).await;
-    let _second = Session::open(&host).await;
+    let (first, second) = (Session::open(&host).await, Session::open(&host).await);
+    let _in_use = (busy(&first, "busy").await, busy(&second, "busy").await);
     let refused = Http::to(&host).post(&session::initialize(session::REVISION)).send().await;
     assert_refused(&refused, 503, -32603, "sessions");
     assert_eq!(refused.json()["id"], 0);
@@ -75,7 +75,10 @@ async fn sessions_per_principal(backing: Backing) {
     let limits = Limits { sessions_per_principal: 1, ..Limits::default() };
     let host =
         host(backing, move |builder| builder.limits(limits.clone()).principal(super::world::principal)).await;
-    assert_eq!(open_as(&host, "bob").await.status, 200);
+    let opened = open_as(&host, "bob").await;
+    let id = opened.header("mcp-session-id").expect("a session id").to_owned();
+    let listen = Http::to(&host).get().header("Authorization", "Bearer bob").header("Mcp-Session-Id", &id);
+    let _in_use = listen.header("MCP-Protocol-Version", session::REVISION).stream().await;
     assert_refused(&open_as(&host, "bob").await, 429, -32600, "sessions_per_principal");
     assert_eq!(sessions_of(&host).await, 1);
     assert_eq!(open_as(&host, "carol").await.status, 200);
@@ -123,14 +126,15 @@ async fn standalone_streams(backing: Backing) {
 
 async fn asks(backing: Backing) {
     let host = Host::start(backing, |builder| {
-        builder.limits(Limits { asks: 1, ..Limits::default() }).waiting_asks(1)
+        builder.limits(Limits { server_requests: 1, ..Limits::default() }).queued_server_requests(1)
     })
     .await;
     let session = Session::open(&host).await;
     let ask = |id: &str| session.tool(id, "ask", json!({"method": "roots/list"}));
     let mut first = ask("first").stream().await;
     assert_eq!(first.message().await["id"], "ask-0");
-    // One waits for its turn: what its call says later overtakes it. Another one is beyond the bound.
+    // One waits for its turn: what its call says later overtakes it. Another one is beyond the
+    // bound.
     let mut second = session.tool("second", "ask_and_tell", json!({"n": 1})).stream().await;
     assert_eq!(second.message().await["method"], "notifications/progress");
     let third = ask("third").send().await;
@@ -162,7 +166,7 @@ async fn stream_bytes(backing: Backing) {
     // A notification that cannot be dropped is refused, and the tool hears of it.
     let answer = session.call(1, "notify_later", json!({"uri": "x".repeat(3_000)})).await;
     assert!(answer["error"]["message"].to_string().contains("`stream_bytes`"), "{answer}");
-    // Log messages give way; whoever reads is told; the answer is there.
+    // The server drops log messages, tells the reader so, and keeps the answer.
     let steps = json!({"steps": ["log:900", "log:900", "log:900", "gate:full"], "text": "whole"});
     let mut stream = session.tool(2, "steps", steps).stream().await;
     let start = stream.next().await.and_then(|frame| frame.id).expect("an event id");
@@ -189,10 +193,11 @@ async fn session_bytes(backing: Backing) {
             tokio::task::yield_now().await;
         }
     };
-    within("the answer that nobody reads", stored).await;
+    within("the unread answer", stored).await;
     assert_refused(&session.tool(2, "echo", json!({})).send().await, 429, -32600, "session_bytes");
     assert_eq!(session::said(&session.resume(&start).send().await.answer()), text);
-    // Once it has been read it makes room: when the server has noticed, which may be later than its client.
+    // Once it has been read it makes room: when the server has noticed, which may be later than its
+    // client.
     let taken = async {
         while session.tool("early", "echo", json!({"text": "x"})).send().await.status == 429 {
             tokio::task::yield_now().await;
@@ -202,7 +207,8 @@ async fn session_bytes(backing: Backing) {
     assert_eq!(next_stream(&session).await, 3);
 }
 
-/// The answer to a call of this session that nobody reads. Gives where to read on.
+/// Makes a call in this session and leaves its answer unread. Returns the event id from which a
+/// client can read the answer.
 async fn unread(host: &Host, session: &Session, text: &str) -> String {
     let gate = json!({"name": session.id, "text": text});
     let mut stream = session.tool("unread", "gate", gate).stream().await;
@@ -215,11 +221,12 @@ async fn unread(host: &Host, session: &Session, text: &str) -> String {
             tokio::task::yield_now().await;
         }
     };
-    within("the answer that nobody reads", stored).await;
+    within("the unread answer", stored).await;
     start
 }
 
-/// What was accepted goes on: a call is answered, the client's answer to a request is taken, what waits can be read.
+/// What was accepted goes on: a call is answered, the client's answer to a request is taken, what
+/// waits can be read.
 async fn everything_else_works(host: &Host, session: &Session, mut asks: Stream) {
     let mut gated = asks.message().await;
     assert_eq!(gated["method"], "roots/list");
@@ -251,7 +258,8 @@ async fn store_bytes(backing: Backing) {
     let note = second.notify("notifications/roots/list_changed", json!({})).await;
     assert_refused(&note, 503, -32603, "store_bytes");
     everything_else_works(&host, &second, asks).await;
-    // Once the answer has been read it gives way: when the server has noticed, which may be later than its client.
+    // Once the answer has been read it gives way: when the server has noticed, which may be later
+    // than its client.
     assert_eq!(session::said(&first.resume(&start).send().await.answer()), text);
     let taken = async {
         while first.tool("early", "echo", json!({"text": "x"})).send().await.status == 503 {
@@ -286,7 +294,7 @@ async fn state(backing: Backing) {
         let host = limited(backing, limits).await;
         let session = Session::open(&host).await;
         let answer = session.call(1, "count", json!({})).await;
-        assert!(answer["error"]["message"].to_string().contains("state is full"), "{answer}");
+        assert!(answer["error"]["message"].to_string().contains("state has reached its limit"), "{answer}");
         assert_eq!(next_stream(&session).await, 2);
     }
 }
@@ -294,7 +302,7 @@ async fn state(backing: Backing) {
 async fn heads_and_bodies(backing: Backing) {
     let host = host(backing, |builder| {
         builder
-            .max_body_bytes(1_000)
+            .max_request_bytes(1_000)
             .max_header_bytes(500)
             .max_batch(2)
             .max_initialize_bytes(200)
@@ -306,9 +314,9 @@ async fn heads_and_bodies(backing: Backing) {
     let pad = |bytes: usize| format!("{ping}{}", " ".repeat(bytes - ping.to_string().len()));
     let post = |body: String| session.with_headers(session.http.post_bytes(body));
     assert_eq!(post(pad(1_000)).send().await.status, 200);
-    assert_refused(&post(pad(1_001)).send().await, 413, -32600, "max_body_bytes");
+    assert_refused(&post(pad(1_001)).send().await, 413, -32600, "max_request_bytes");
     let long = session.post(&ping).header("X-Long", &"x".repeat(500)).send().await;
-    assert_refused(&long, 431, -32600, "max_header_bytes");
+    assert_refused(&long, 431, -32600, "The headers are larger than");
     let batch = |count: usize| Value::Array(vec![json!({"jsonrpc": "2.0", "method": "a"}); count]);
     assert_eq!(session.post(&batch(2)).send().await.status, 202);
     let refused = session.post(&batch(3)).send().await;
@@ -317,7 +325,7 @@ async fn heads_and_bodies(backing: Backing) {
     let mut large = session::initialize("2025-11-25");
     large["params"]["clientInfo"]["name"] = "x".repeat(200).into();
     let refused = session.http.post(&large).send().await;
-    assert_refused(&refused, 413, -32600, "max_initialize_bytes");
+    assert_refused(&refused, 413, -32600, "parameters of `initialize` are larger than");
     assert_eq!(refused.json()["id"], 0);
     // A body of which the end does not come.
     let half = session.post(&ping).header("Content-Length", "900").send().await;

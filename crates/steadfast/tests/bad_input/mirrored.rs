@@ -67,7 +67,8 @@ fn names() -> Vec<Row> {
         call_of("a tool beyond ASCII", "écho ☎").set(header, phone).answered("1"),
         call_of("a tool beyond ASCII, in escapes", r"\u00e9cho \u260e").set(header, phone).answered("1"),
         mismatch(call_of("a tool beyond ASCII, as it is", "écho ☎").set(header, "écho ☎"), "characters"),
-        // These name tools that there are not, which is for the handler to say: the headers are right.
+        // These name tools that there are not, which is for the handler to say: the headers are
+        // right.
         call_of("a name with a blank before it", " echo")
             .set(header, "=?base64?IGVjaG8=?=")
             .failed_plainly("1", -32602),
@@ -136,26 +137,38 @@ fn params() -> Vec<Row> {
         ("an integer below zero", r#"{"count":-7}"#, count, "-7"),
         ("the greatest integer", r#"{"count":9007199254740991}"#, count, "9007199254740991"),
         ("a deep parameter", r#"{"deep":{"flag":true}}"#, flag, "true"),
-        ("a parameter that nobody wants", "{}", "mcp-param-other", "x"),
-        ("a parameter that nobody can read", "{}", "mcp-param-other", "=?base64?*?="),
+        ("a parameter that no tool declares", "{}", "mcp-param-other", "x"),
+        ("an undeclared parameter that cannot be decoded", "{}", "mcp-param-other", "=?base64?*?="),
     ];
     let bad: &[(&'static str, &str, &'static str, &str, &'static str)] = &[
-        ("another region", r#"{"region":"eu"}"#, region, "us", "not what the body says"),
-        ("a region in capitals", r#"{"region":"eu"}"#, region, "EU", "not what the body says"),
-        ("a region that is not there", "{}", region, "eu", "names what the body does not"),
-        ("a region that is null", r#"{"region":null}"#, region, "null", "names what the body does not"),
+        ("another region", r#"{"region":"eu"}"#, region, "us", "differs from the argument in the body"),
+        ("a region in capitals", r#"{"region":"eu"}"#, region, "EU", "differs from the argument in the body"),
+        ("a region that is not there", "{}", region, "eu", "has no such argument"),
+        ("a region that is null", r#"{"region":null}"#, region, "null", "has no such argument"),
         ("a region in bad base64", r#"{"region":"eu"}"#, region, "=?base64?ZXU?=", "base64"),
         ("a region beyond ASCII", r#"{"region":"zürich"}"#, region, "zürich", "characters"),
-        ("another count", r#"{"count":42}"#, count, "43", "not what the body says"),
-        ("a count in hex", r#"{"count":42}"#, count, "0x2a", "not what the body says"),
-        ("an empty count", r#"{"count":42}"#, count, "", "not what the body says"),
-        ("a fraction", r#"{"count":42.5}"#, count, "42.5", "not what the body says"),
+        ("another count", r#"{"count":42}"#, count, "43", "differs from the argument in the body"),
+        ("a count in hex", r#"{"count":42}"#, count, "0x2a", "differs from the argument in the body"),
+        ("an empty count", r#"{"count":42}"#, count, "", "differs from the argument in the body"),
+        ("a fraction", r#"{"count":42.5}"#, count, "42.5", "differs from the argument in the body"),
         ("an integer too great", r#"{"count":9007199254740993}"#, count, "9007199254740993", "body"),
-        ("a list", r#"{"count":[42]}"#, count, "[42]", "not what the body says"),
-        ("a deep flag in capitals", r#"{"deep":{"flag":true}}"#, flag, "True", "not what the body says"),
-        ("a deep flag that is one", r#"{"deep":{"flag":true}}"#, flag, "1", "not what the body says"),
-        ("a deep flag that is not there", r#"{"deep":{}}"#, flag, "true", "names what the body does not"),
-        ("a deep flag of something else", r#"{"deep":7}"#, flag, "true", "names what the body does not"),
+        ("a list", r#"{"count":[42]}"#, count, "[42]", "differs from the argument in the body"),
+        (
+            "a deep flag in capitals",
+            r#"{"deep":{"flag":true}}"#,
+            flag,
+            "True",
+            "differs from the argument in the body",
+        ),
+        (
+            "a deep flag that is one",
+            r#"{"deep":{"flag":true}}"#,
+            flag,
+            "1",
+            "differs from the argument in the body",
+        ),
+        ("a deep flag that is not there", r#"{"deep":{}}"#, flag, "true", "has no such argument"),
+        ("a deep flag of something else", r#"{"deep":7}"#, flag, "true", "has no such argument"),
     ];
     let mut rows: Vec<Row> = good
         .iter()

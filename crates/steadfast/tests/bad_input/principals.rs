@@ -47,11 +47,11 @@ async fn foreign_is_unknown(backing: Backing) {
     let event = first.frames()[0].id.clone().expect("an event id");
     let unknown = "A".repeat(32);
     let theirs = requests(&host, &session, &event, "bob");
-    let nobodys = requests(&host, &unknown, &event, "bob");
-    for (theirs, nobodys) in theirs.iter().zip(&nobodys) {
-        let (theirs, nobodys) = (whole(theirs.send().await), whole(nobodys.send().await));
+    let unknowns = requests(&host, &unknown, &event, "bob");
+    for (theirs, unknowns) in theirs.iter().zip(&unknowns) {
+        let (theirs, unknowns) = (whole(theirs.send().await), whole(unknowns.send().await));
         assert_eq!(theirs.0, 404);
-        assert_eq!(theirs, nobodys);
+        assert_eq!(theirs, unknowns);
     }
     // And its owner has noticed nothing.
     for (request, status) in requests(&host, &session, &event, "alice").iter().zip([200, 202, 400, 400]) {
@@ -146,7 +146,8 @@ async fn refusals_say_what_helps(backing: Backing) {
     }
 }
 
-/// Whoever has to ask elsewhere who it is may take its time, and the answer is the same.
+/// An `Identify` that waits for another service gives the same responses as one that knows the
+/// principal at once.
 async fn principals_may_come_late(backing: Backing) {
     struct Late;
     impl Identify for Late {

@@ -4,7 +4,8 @@
 pub(crate) const CALL: &str =
     r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"text":"x"}}}"#;
 
-/// A request and its consequence. Texts may contain `<names>` of things that the world of the test fills in.
+/// A request and its consequence. Texts may contain `<names>` of things that the world of the test
+/// fills in.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) name: &'static str,
@@ -37,7 +38,8 @@ pub(crate) enum Expect {
     Unheard { status: u16 },
     /// 202 and nothing else.
     Taken,
-    /// A stream whose answer has this id and a result. It is there to show that a strange request is a good one.
+    /// A stream whose answer has this id and a result. It is there to show that a strange request
+    /// is a good one.
     Served { id: &'static str },
     /// A stream whose answer has this id and this error.
     Failed { id: &'static str, code: i64 },

@@ -1,4 +1,4 @@
-//! Session ids: nobody can guess one, and nobody finds one in a log.
+//! Session ids cannot be guessed, and no log contains one.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -15,8 +15,8 @@ use crate::support::{Backing, Host, Http, Session, session};
 
 const ALPHABET: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// Ten thousand ids, all different, of the alphabet that headers can carry, and random in every place: a fair
-/// source leaves no bit of 192 on one side for so long.
+/// Ten thousand ids, all different, of the alphabet that headers can carry, and random in every
+/// place: a fair source leaves no bit of 192 on one side for so long.
 #[tokio::test]
 async fn ids_are_random() {
     let host = Host::plain(Backing::Memory).await;
@@ -39,7 +39,8 @@ async fn ids_are_random() {
     assert!(ones.iter().all(|count| (4_550..=5_450).contains(count)), "{ones:?}");
 }
 
-/// The life of a session, with everything going wrong, on both stores, and every log line of every library.
+/// The life of a session, with everything going wrong, on both stores, and every log line of every
+/// library.
 #[test]
 fn ids_are_in_no_log() {
     let log = Log::default();
@@ -47,7 +48,7 @@ fn ids_are_in_no_log() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     for backing in [Backing::Memory, Backing::Sqlite] {
         let id = runtime.block_on(live_and_die(backing));
-        let text = log.0.lock().expect("nobody panics here").clone();
+        let text = log.0.lock().expect("the lock is not poisoned").clone();
         assert!(text.contains("refused") && text.contains("panicked"), "the log was kept");
         assert!(!text.contains(&id), "in clear: {}", around(&text, &id));
         assert!(!text.contains(&id[8..24]), "in part: {}", around(&text, &id[8..24]));
@@ -64,7 +65,7 @@ async fn live_and_die(backing: Backing) -> String {
     token(session.tool(3, "log", json!({"n": 3, "bytes": 5}))).send().await;
     token(session.request(4, "no/such", json!({}))).send().await;
     session.notify("notifications/custom", json!({"x": 1})).await;
-    session.cancel("nobody").await;
+    session.cancel("unknown").await;
     session.answer(&json!("ask-9"), json!({})).await;
     session.call(5, "whoami", json!({})).await;
     let mut asking = session.tool(6, "ask", json!({"method": "roots/list"})).stream().await;
@@ -100,14 +101,14 @@ async fn ids_are_in_no_debug_output() {
         let (ear, eye) = (Arc::clone(&ear), Arc::clone(&ear));
         let told = Arc::clone(&told);
         let builder = builder.on_session_event(move |event| {
-            let _ = write!(ear.lock().expect("nobody panics here"), "{event:?}");
+            let _ = write!(ear.lock().expect("the lock is not poisoned"), "{event:?}");
             if let steadfast::SessionEventKind::Closed(_) = event.kind {
                 told.notify_one();
             }
         });
         // Users' code gets the head of each request, and may well print it.
         builder.principal(move |parts| {
-            let _ = write!(eye.lock().expect("nobody panics here"), "{parts:?}");
+            let _ = write!(eye.lock().expect("the lock is not poisoned"), "{parts:?}");
             principal(parts)
         })
     })
@@ -124,7 +125,7 @@ async fn ids_are_in_no_debug_output() {
     session.delete().send().await;
     // Each listener hears on a thread of its own, so it is this one that has to say when it has.
     tokio::time::timeout(Duration::from_secs(10), closed.notified()).await.expect("it hears of the end");
-    shown.push_str(&heard.lock().expect("nobody panics here"));
+    shown.push_str(&heard.lock().expect("the lock is not poisoned"));
     assert!(shown.contains("mcp-session-id") && shown.contains("Closed"), "both were seen");
     assert!(!shown.contains(&session.id), "{}", around(&shown, &session.id));
 }
@@ -150,7 +151,7 @@ impl Log {
         let mut line = Line(metadata.target().to_owned());
         record(&mut line);
         line.0.push('\n');
-        self.0.lock().expect("nobody panics here").push_str(&line.0);
+        self.0.lock().expect("the lock is not poisoned").push_str(&line.0);
     }
 }
 

@@ -5,11 +5,11 @@ use super::row::{Expect, Row, delete, get, initialize, post};
 const RESULT: &str = r#"{"jsonrpc":"2.0","id":"ask-1","result":{"roots":[]}}"#;
 const NOTIFICATION: &str = r#"{"jsonrpc":"2.0","method":"notifications/custom"}"#;
 
-/// To whoever sends one of these there is no such session, whatever the verb.
+/// The server answers a client that sends one of these with "no such session", for every verb.
 const NO_SESSION: &[(&str, &str)] = &[
     ("a session that never was", "<unknown>"),
     ("a session that was deleted", "<deleted>"),
-    ("a session of somebody else", "<foreign>"),
+    ("a session of another principal", "<foreign>"),
     ("a session id that is too short", "x"),
     ("a session id with more behind it", "<session>A"),
     ("a session id with padding", "<session>="),
@@ -46,7 +46,7 @@ const EVENTS: &[(&str, &str)] = &[
     ("a list of events", "1-0-<tag>, 1-0-<tag>"),
 ];
 
-/// Answers that nobody waits for.
+/// Answers to requests that the server has not sent, or for which it no longer waits.
 const ANSWERS: &[(&str, &str)] = &[
     ("an answer to nothing", r#"{"jsonrpc":"2.0","id":1,"result":{}}"#),
     ("an answer to an ask that never was", r#"{"jsonrpc":"2.0","id":"ask-99","result":{}}"#),
@@ -62,7 +62,7 @@ const ANSWERS: &[(&str, &str)] = &[
 
 /// Notifications that come to nothing, which is no reason to complain.
 const IGNORED: &[(&str, &str)] = &[
-    ("a cancellation of nothing", r#"{"requestId":"nobody"}"#),
+    ("a cancellation of nothing", r#"{"requestId":"unknown"}"#),
     ("a cancellation of null", r#"{"requestId":null}"#),
     ("a cancellation of a float", r#"{"requestId":1.5}"#),
     ("a cancellation of an object", r#"{"requestId":{"id":"busy"}}"#),
@@ -113,7 +113,7 @@ fn headers() -> Vec<Row> {
             .body(RESULT)
             .without("mcp-session-id")
             .refused(400, -32600, needed),
-        get("GET without a session").without("mcp-session-id").refused(400, -32600, needed),
+        get("GET without a session").without("mcp-session-id").refused(405, -32600, "Mcp-Session-Id"),
         delete("DELETE without a session").without("mcp-session-id").refused(400, -32600, needed),
         post("two session ids").add("mcp-session-id", "<session>").refused_id(
             "1",
@@ -145,18 +145,18 @@ fn headers() -> Vec<Row> {
             -32600,
             "last-event-id",
         ),
-        bob(get("an event, as somebody else")).set("last-event-id", "1-0-<tag>").refused(
+        bob(get("an event, as another principal")).set("last-event-id", "1-0-<tag>").refused(
             404,
             -32600,
             "no such session",
         ),
-        bob(post("a call, as somebody else")).refused_id("1", 404, -32600, "no such session"),
-        bob(post("a cancellation, as somebody else"))
+        bob(post("a call, as another principal")).refused_id("1", 404, -32600, "no such session"),
+        bob(post("a cancellation, as another principal"))
             .body(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"busy"}}"#)
             .refused(404, -32600, "no such session"),
-        bob(post("an answer, as somebody else")).body(RESULT).refused(404, -32600, "no such session"),
-        bob(get("GET, as somebody else")).refused(404, -32600, "no such session"),
-        bob(delete("DELETE, as somebody else")).refused(404, -32600, "no such session"),
+        bob(post("an answer, as another principal")).body(RESULT).refused(404, -32600, "no such session"),
+        bob(get("GET, as another principal")).refused(404, -32600, "no such session"),
+        bob(delete("DELETE, as another principal")).refused(404, -32600, "no such session"),
         delete("DELETE of a session of an evil page").set("origin", "null").refused(403, -32600, "Origin"),
     ]
 }
@@ -179,7 +179,7 @@ fn others() -> Vec<Row> {
         post("a call with an id in flight")
             .body(r#"{"jsonrpc":"2.0","id":"busy","method":"ping"}"#)
             .refused_id("\"busy\"", 400, -32600, "in flight already"),
-        post("an event on a POST is nobody's business").set("last-event-id", "banana").served("1"),
+        post("an event on a POST is ignored").set("last-event-id", "banana").served("1"),
         post("initialize as a notification, without a session")
             .body(method("initialize"))
             .without("mcp-session-id")

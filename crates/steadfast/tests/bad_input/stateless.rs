@@ -1,5 +1,5 @@
-//! Requests of 2026-07-28: the envelope, the version, and what the revision has given up. All of them name a session, which
-//! is none of their business.
+//! Requests of 2026-07-28: the envelope, the version, and what the revision has given up. All of
+//! them name a session, which is none of their business.
 
 use super::row::{CALL, Row, delete, get, post};
 
@@ -31,7 +31,7 @@ fn with_meta(name: &'static str, meta: &str) -> Row {
     call(name).body(body)
 }
 
-/// The same call with another version in its envelope.
+/// Returns the row of a call with this protocol version in its envelope.
 fn of_version(name: &'static str, version: &str) -> Row {
     with_meta(name, &format!("{{{}}}", META.replace(VERSION, version)))
 }
@@ -96,7 +96,7 @@ fn envelopes() -> Vec<Row> {
     }
     rows.extend([
         with_meta(
-            "somebody without a proper name",
+            "client info that is not an object",
             &format!(r#"{{{META},"io.modelcontextprotocol/clientInfo":7}}"#),
         )
         .answered("1"),
@@ -185,7 +185,7 @@ fn given_up() -> Vec<Row> {
         get("a GET to come back")
             .set("mcp-protocol-version", VERSION)
             .set("last-event-id", "1-1-<tag>")
-            .refused(405, -32600, "POST"),
+            .refused(400, -32600, "Last-Event-ID"),
     ]);
     rows
 }
@@ -240,7 +240,7 @@ fn bystanders() -> Vec<Row> {
     vec![
         call("no session").without(session).answered("1"),
         call("a session that is not there").set(session, "<unknown>").answered("1"),
-        call("a session of somebody else").set(session, "<foreign>").answered("1"),
+        call("a session of another principal").set(session, "<foreign>").answered("1"),
         call("a session that is none").set(session, "no / such").answered("1"),
         call("two sessions").add(session, "<old>").answered("1"),
         call("an event to come back to").set("last-event-id", "1-1-<tag>").answered("1"),
@@ -296,19 +296,19 @@ fn order() -> Vec<Row> {
     ]
 }
 
-/// The edge is the same for both eras.
+/// Requests with and without sessions pass through one edge.
 fn edge() -> Vec<Row> {
     let big = format!(r#""name":"echo","arguments":{{"text":"{}"}},"#, "x".repeat(64 << 10));
     let mut rows = vec![
         ask("a body over the limit", "tools/call", &big).set("mcp-name", "echo").refused(
             413,
             -32600,
-            "max_body_bytes",
+            "max_request_bytes",
         ),
         call("a name over the limit").set("mcp-name", "x".repeat(33 << 10)).refused(
             431,
             -32600,
-            "max_header",
+            "The headers are larger than",
         ),
         call("no wish for a stream").set("accept", "application/json").refused(406, -32600, "both"),
         call("another media type").set("content-type", "text/plain").refused(415, -32600, "application/json"),

@@ -37,9 +37,9 @@ impl World {
         let host = Host::start(backing, move |builder| {
             let ear = Arc::clone(&ear);
             builder
-                .max_body_bytes(64 << 10)
+                .max_request_bytes(64 << 10)
                 .principal(principal)
-                .on_session_event(move |event| ear.lock().expect("nobody panics here").push(event.kind))
+                .on_session_event(move |event| ear.lock().expect("the lock is not poisoned").push(event.kind))
         })
         .await;
         let main = Session::open(&host).await;
@@ -48,7 +48,8 @@ impl World {
         let foreign = open_as(&host, "bob").await;
         let deleted = Session::open(&host).await;
         assert_eq!(deleted.delete().send().await.status, 204);
-        // Stream 1 of both waits at a gate, stream 2 has asked and been answered, stream 3 asks and waits.
+        // Stream 1 of both waits at a gate, stream 2 has asked and been answered, stream 3 asks and
+        // waits.
         let mut busy = Vec::new();
         for session in [&main, &old] {
             busy.push(session.tool("busy", "gate", json!({"name": "the end"})).stream().await);
@@ -94,7 +95,8 @@ impl World {
         self.is_unchanged(row.name).await;
     }
 
-    /// What was in flight all the time ends as if nothing had happened, and nothing was heard but what should be.
+    /// What was in flight all the time ends as if nothing had happened, and nothing was heard but
+    /// what should be.
     pub(crate) async fn finish(mut self) {
         self.host.gates.open("the end");
         for busy in &mut self.busy {
@@ -108,11 +110,12 @@ impl World {
         let messages = self.asking.messages().await;
         assert_eq!(messages.len(), 1, "{messages:?}");
         assert_eq!(messages[0]["id"], "asking");
-        // Listeners hear in order, so whatever came before the end of this session has been heard by then.
+        // Listeners hear in order, so whatever came before the end of this session has been heard
+        // by then.
         assert_eq!(self.main.session.delete().send().await.status, 204);
         self.events += 1;
         self.settle().await;
-        let last = self.heard.lock().expect("nobody panics here").last().copied();
+        let last = self.heard.lock().expect("the lock is not poisoned").last().copied();
         assert_eq!(last, Some(SessionEventKind::Closed(CloseReason::Deleted)));
     }
 
@@ -121,7 +124,7 @@ impl World {
         assert_eq!(usage.sessions, self.sessions, "{row}: sessions came or went");
         let engine = self.host.server().service().engine().clone();
         assert_eq!((engine.exchanges(), engine.subscriptions()), (0, 0), "{row}: a request is in flight");
-        let heard = self.heard.lock().expect("nobody panics here").clone();
+        let heard = self.heard.lock().expect("the lock is not poisoned").clone();
         assert_eq!(heard.len(), self.events, "{row}: a listener heard {:?}", heard.last());
         self.main.works().await;
         self.old.works().await;
@@ -130,12 +133,12 @@ impl World {
     /// Waits until the listener has heard all there is to hear.
     async fn settle(&self) {
         let all_heard = async {
-            while self.heard.lock().expect("nobody panics here").len() < self.events {
+            while self.heard.lock().expect("the lock is not poisoned").len() < self.events {
                 tokio::task::yield_now().await;
             }
         };
         crate::support::within("the listener", all_heard).await;
-        assert_eq!(self.heard.lock().expect("nobody panics here").len(), self.events);
+        assert_eq!(self.heard.lock().expect("the lock is not poisoned").len(), self.events);
     }
 
     fn fill(&self, bytes: &[u8]) -> Vec<u8> {
@@ -150,7 +153,8 @@ impl World {
 }
 
 impl Witness {
-    /// A call is answered, on the stream that is next in line and on no other. Gives the id of the answer.
+    /// A call is answered, on the stream that is next in line and on no other. Gives the id of the
+    /// answer.
     async fn works(&mut self) -> String {
         self.calls += 1;
         let (id, text) = (format!("reference {}", self.calls), format!("{}", self.calls));
@@ -198,8 +202,8 @@ fn judge(row: &Row, reply: &Reply) {
     }
 }
 
-/// A refusal is one JSON-RPC error and nothing else, says something short that helps, and has the headers of its
-/// status.
+/// A refusal is one JSON-RPC error and nothing else, says something short that helps, and has the
+/// headers of its status.
 fn assert_refusal(reply: &Reply, code: i64, id: Option<&str>, says: &str, context: &str) {
     assert_eq!(reply.header("content-type"), Some("application/json"), "{context}");
     assert_eq!(reply.header("mcp-session-id"), None, "{context}");
@@ -243,13 +247,14 @@ async fn ask(session: &Session, id: &str) -> Stream {
     session.tool(id, "ask", json!({"method": "roots/list"})).stream().await
 }
 
-/// How long whoever comes too early has to wait: less than a second, which is the least that can be said.
+/// How long a client has to wait that comes too early. It is less than a second, which is the
+/// smallest value of `Retry-After`.
 const EARLY: std::time::Duration = std::time::Duration::from_millis(1);
 
 /// What a token that is too weak is told.
 pub(crate) const WEAK: &str = r#"Bearer error="insufficient_scope", scope="more""#;
 
-/// Who is calling: whoever the token says. Some tokens are not good.
+/// Returns the principal that the token names. Some tokens are refused.
 pub(crate) fn principal(parts: &::http::request::Parts) -> Result<Principal, Denied> {
     let token = parts.headers.get("authorization").and_then(|value| value.to_str().ok());
     match token.and_then(|token| token.strip_prefix("Bearer ")) {
@@ -262,7 +267,7 @@ pub(crate) fn principal(parts: &::http::request::Parts) -> Result<Principal, Den
     }
 }
 
-/// Opens a session in somebody's name and gives its id.
+/// Opens a session as the named principal and returns the session id.
 pub(crate) async fn open_as(host: &Host, name: &str) -> String {
     let request = Http::to(host).post(&session::initialize(session::REVISION));
     let reply = request.header("Authorization", &format!("Bearer {name}")).send().await;

@@ -1,4 +1,5 @@
-//! S0: many calls of one session at once. Each gets its own answer, once; nothing is lost, doubled or misrouted.
+//! S0: many calls of one session at once. Each gets its own answer, once; nothing is lost, doubled
+//! or misrouted.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -19,8 +20,8 @@ crate::on_every_store!(
 const CALLS: usize = 1000;
 const LINES: usize = 48;
 
-/// Two sessions use the same ids at the same time. Each line of the client sends one call after the other, and now
-/// and then a notification; the calls are let go in random order.
+/// Two sessions use the same ids at the same time. Each line of the client sends one call after the
+/// other, and now and then a notification; the calls are let go in random order.
 async fn a_thousand_calls_one_after_the_other_done_in_any_order(backing: Backing) {
     let host = Host::plain(backing).await;
     for seed in [1, 2, 3] {
@@ -135,7 +136,8 @@ async fn open_in_any_order(
     }
 }
 
-/// Batches put a thousand calls in flight on forty connections. All wait at one moment; then they end in any order.
+/// Batches put a thousand calls in flight on forty connections. All wait at one moment; then they
+/// end in any order.
 async fn a_thousand_calls_in_flight_at_one_moment(backing: Backing) {
     const BATCHES: usize = 40;
     let host = Host::plain(backing).await;

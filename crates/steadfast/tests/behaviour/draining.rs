@@ -13,9 +13,10 @@ crate::on_every_store!(
     a_call_that_is_being_begun_is_not_missed,
     a_connection_that_is_being_attached_is_sent_away,
     calls_in_flight_may_finish,
+    the_second_attempt_of_a_client_finds_the_next_process,
 );
 
-/// Waits until nobody is let in any more.
+/// Waits until the server refuses new calls.
 async fn refuses(session: &Session) {
     let refused = async { while session.tool("x", "echo", json!({})).send().await.status != 503 {} };
     within("the drain to begin", refused).await;
@@ -30,7 +31,7 @@ fn drain(host: &Host, patience: Duration) -> tokio::task::JoinHandle<()> {
 /// Waits until a command is held back.
 async fn held(faults: &steadfast::store::testing::Faults) {
     let held = async {
-        while faults.struck() == 0 {
+        while faults.injected() == 0 {
             tokio::task::yield_now().await;
         }
     };
@@ -80,4 +81,21 @@ async fn calls_in_flight_may_finish(backing: Backing) {
     host.gates.open("a");
     within("the drain", drained).await.unwrap();
     assert_eq!(said(&stream.message().await), "done");
+}
+
+/// The TypeScript and the Python SDK try twice, with the `retry:` of the stream before each
+/// attempt. The second attempt comes six seconds after the last call may end.
+async fn the_second_attempt_of_a_client_finds_the_next_process(backing: Backing) {
+    for (patience, expect) in [(10, 8000), (0, 3000)] {
+        let host = Host::plain(backing).await;
+        let session = Session::open(&host).await;
+        let mut listener = session.listen().stream().await;
+        let _call = session.tool(1, "gate", json!({"name": "a"})).stream().await;
+        host.gates.reached("a", 1).await;
+        let drained = drain(&host, Duration::from_secs(patience));
+        let retry = listener.rest().await.last().and_then(|frame| frame.retry);
+        assert_eq!(retry, Some(expect), "{patience} seconds");
+        host.gates.open("a");
+        within("the drain", drained).await.unwrap();
+    }
 }

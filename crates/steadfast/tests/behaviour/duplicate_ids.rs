@@ -1,7 +1,7 @@
-//! S1: two requests with one id in flight. The second is refused and the first is untouched; or, by policy, both
-//! are served apart.
+//! S1: two requests with one id in flight. The second is refused and the first is untouched; or, by
+//! policy, both are served apart.
 
-use steadfast::Duplicates;
+use steadfast::DuplicateIds;
 
 use crate::support::session::{said, tool_call};
 use crate::support::{Backing, Host, Reply, Session, Value, json};
@@ -71,7 +71,8 @@ async fn of_many_at_once_exactly_one_is_taken(backing: Backing) {
         .collect();
     let (mut taken, mut refused) = (Vec::new(), 0);
     host.gates.reached("a", 1).await;
-    // The one that was taken waits at the gate until all others are done; it does not matter which it is.
+    // The one that was taken waits at the gate until all others are done; it does not matter which
+    // it is.
     let (done, mut results) = tokio::sync::mpsc::unbounded_channel();
     for post in posts {
         let done = done.clone();
@@ -142,7 +143,7 @@ async fn a_batch_with_a_duplicate_starts_nothing(backing: Backing) {
 }
 
 async fn isolated_duplicates_are_served_apart(backing: Backing) {
-    let host = Host::start(backing, |builder| builder.duplicates(Duplicates::Isolate)).await;
+    let host = Host::start(backing, |builder| builder.duplicate_ids(DuplicateIds::Isolate)).await;
     let session = Session::open(&host).await;
     let mut streams = Vec::new();
     for name in ["a", "b", "c"] {
@@ -161,7 +162,7 @@ async fn isolated_duplicates_are_served_apart(backing: Backing) {
 }
 
 async fn a_cancellation_that_fits_two_calls_cancels_none(backing: Backing) {
-    let host = Host::start(backing, |builder| builder.duplicates(Duplicates::Isolate)).await;
+    let host = Host::start(backing, |builder| builder.duplicate_ids(DuplicateIds::Isolate)).await;
     let session = Session::open(&host).await;
     let mut a = session.tool(1, "gate", gate("a")).stream().await;
     let mut b = session.tool(1, "gate", gate("b")).stream().await;
@@ -177,7 +178,7 @@ async fn a_cancellation_that_fits_two_calls_cancels_none(backing: Backing) {
 }
 
 async fn isolated_duplicates_are_refused_inside_one_batch(backing: Backing) {
-    let host = Host::start(backing, |builder| builder.duplicates(Duplicates::Isolate)).await;
+    let host = Host::start(backing, |builder| builder.duplicate_ids(DuplicateIds::Isolate)).await;
     let session = Session::at(&host, "2025-03-26").await;
     let mark = || tool_call(1, "steps", json!({"steps": ["mark:started"]}));
     assert_eq!(session.post(&json!([mark(), mark()])).send().await.refusal(), (400, -32600));

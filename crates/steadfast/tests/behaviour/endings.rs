@@ -1,4 +1,4 @@
-//! However a call ends, it ends in exactly one answer or explicit error, and nobody hangs.
+//! However a call ends, its client gets exactly one answer or explicit error, and no client hangs.
 
 use std::time::Duration;
 
@@ -140,8 +140,12 @@ async fn the_server_goes_down_and_the_call_is_done_in_time(backing: Backing) {
     host.gates.reached("a", 1).await;
     let server = host.server().clone();
     let drained = tokio::spawn(async move { server.drain(Duration::from_secs(3600)).await });
-    let farewell = listener.rest().await;
-    assert_eq!(farewell.last().and_then(|frame| frame.retry), Some(1000), "listeners are told to come back");
+    let last_frames = listener.rest().await;
+    assert_eq!(
+        last_frames.last().and_then(|frame| frame.retry),
+        Some(15_000),
+        "listeners are told to come back, and not at the end of the hour"
+    );
     for request in [session.tool(2, "echo", json!({})), session.listen()] {
         let reply = request.send().await;
         assert_eq!((reply.status, reply.header("retry-after")), (503, Some("1")));

@@ -1,4 +1,5 @@
-//! S4: when a session ends by itself. Time is the test's own, and no session ends while somebody uses it.
+//! S4: when a session ends by itself. The test sets the time. No session ends while a client uses
+//! it.
 
 use std::time::Duration;
 
@@ -73,14 +74,15 @@ async fn a_deserted_session_ends_after_the_grace_time_and_not_before(backing: Ba
 }
 
 async fn coming_back_stops_the_grace_time(backing: Backing) {
-    let host = Host::plain(backing).await;
+    let grace = Timing::default().idle / 4;
+    let host =
+        Host::start(backing, move |builder| builder.timing(Timing { grace, ..Timing::default() })).await;
     let session = Session::open(&host).await;
-    let grace = Timing::default().grace;
     for round in 1..=3 {
         let stream = session.listen().stream().await;
         host.heard.times(&session, Reattached, round - 1).await;
         host.sweep_after(grace * 2).await;
-        assert!(lives(&host, &session).await, "somebody listens");
+        assert!(lives(&host, &session).await, "a client listens");
         stream.cut();
         host.heard.times(&session, Detached, round).await;
         host.sweep_after(grace - MOMENT).await;
@@ -90,7 +92,7 @@ async fn coming_back_stops_the_grace_time(backing: Backing) {
     assert_eq!(session.say(1, "echo", json!({"text": "back"})).await, "back");
     host.heard.times(&session, Reattached, 3).await;
     host.sweep_after(latest(grace)).await;
-    assert!(lives(&host, &session).await, "nobody left: from now on it is the idle time that counts");
+    assert!(lives(&host, &session).await, "no client has detached: from now on the idle time counts");
 }
 
 async fn a_session_with_a_call_in_flight_does_not_end(backing: Backing) {

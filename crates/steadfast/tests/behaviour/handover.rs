@@ -1,4 +1,5 @@
-//! Calls of a node that is gone: those that may be done again are done by another one, once; the others get their error.
+//! Calls of a node that is gone: those that may be done again are done by another one, once; the
+//! others get their error.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::support::{Backing, Builder, Host, Place, Request, Session, Stream, Va
 crate::on_shared_stores!(
     a_safe_call_is_answered_by_another_node,
     an_unsafe_call_gets_an_explicit_error,
-    whoever_reads_at_another_node_reads_on,
+    a_reader_at_another_node_reads_on,
     a_call_is_inherited_once_and_by_one,
     a_call_that_was_inherited_can_be_cancelled,
     what_a_node_does_not_finish_before_it_leaves_is_left_to_another,
@@ -22,14 +23,15 @@ crate::on_shared_stores!(
 );
 
 async fn host(backing: Backing) -> Host {
-    Host::start(backing, |builder| builder.repeat_safe_calls()).await
+    Host::start(backing, |builder| builder.retry_idempotent_calls()).await
 }
 
 /// One whose store fails on command.
 async fn faulty(place: Place) -> (Host, Faults) {
     let store = Arc::new(FaultyStore::over(place.open(Rules::default())));
     let faults = store.faults.clone();
-    let configure = move |builder: Builder| builder.custom_store(Arc::clone(&store) as _).repeat_safe_calls();
+    let configure =
+        move |builder: Builder| builder.custom_store(Arc::clone(&store) as _).retry_idempotent_calls();
     (Host::start_on(place, configure).await, faults)
 }
 
@@ -50,7 +52,7 @@ async fn inherited(host: &Host, count: usize) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    within("the heir", swept).await;
+    within("the successor", swept).await;
 }
 
 /// The messages of a stream that is complete, read from its beginning.
@@ -95,10 +97,10 @@ async fn an_unsafe_call_gets_an_explicit_error(backing: Backing) {
     let messages = replayed(&session.via(&other), &priming).await;
     assert_eq!(messages.len(), 1, "{messages:?}");
     assert_unknown(&messages[0], "x");
-    assert_eq!(other.gates.count("a"), 3, "nobody has done it twice");
+    assert_eq!(other.gates.count("a"), 3, "no node has run it twice");
 }
 
-async fn whoever_reads_at_another_node_reads_on(backing: Backing) {
+async fn a_reader_at_another_node_reads_on(backing: Backing) {
     let mut host = host(backing).await;
     let other = host.beside().await;
     let session = Session::open(&host).await;
@@ -109,7 +111,7 @@ async fn whoever_reads_at_another_node_reads_on(backing: Backing) {
     assert_eq!(resumed.message().await["params"]["progress"], 1.0);
     host.crash().await;
     inherited(&other, 2).await;
-    assert_eq!(resumed.message().await["params"]["progress"], 1.0, "the heir begins anew");
+    assert_eq!(resumed.message().await["params"]["progress"], 1.0, "the successor starts the call again");
     other.gates.open("a");
     assert_eq!(resumed.message().await["params"]["progress"], 3.0);
     assert_eq!(said(&resumed.message().await), "seen");
@@ -126,7 +128,7 @@ async fn a_call_is_inherited_once_and_by_one(backing: Backing) {
         node.sweep_after(Duration::ZERO).await;
     }
     assert_eq!(host.gates.count("a"), 2, "one of them has it");
-    // Now whoever has it goes, too; the last one starts when both are gone.
+    // Now the node that runs the call crashes, too. The last node starts when both are gone.
     second.crash().await;
     third.crash().await;
     let fourth = host.beside().await;
@@ -232,7 +234,7 @@ async fn a_server_that_is_restarted_does_what_may_be_done_again() {
 
 /// A process that was stopped for so long that it was taken for dead, and goes on.
 #[tokio::test]
-async fn a_node_that_wakes_up_after_its_burial_has_no_say() {
+async fn a_node_that_wakes_up_after_it_was_reaped_has_no_say() {
     let host = host(Backing::Sqlite).await;
     let signs = host.signs_of_life();
     let other = host.beside().await;
@@ -257,11 +259,11 @@ async fn a_node_that_wakes_up_after_its_burial_has_no_say() {
     assert_eq!(listener.message().await["params"]["uri"], "test:alive");
 }
 
-/// A session that cannot be swept keeps nobody from what a dead node has left.
+/// If the sweep of a session fails, another node still takes over the calls of a dead node.
 #[tokio::test]
-async fn a_sweep_that_fails_keeps_no_call_from_its_heir() {
+async fn a_sweep_that_fails_keeps_no_call_from_its_successor() {
     let place = Backing::Sqlite.place();
-    let mut host = Host::start_on(place.clone(), |builder| builder.repeat_safe_calls()).await;
+    let mut host = Host::start_on(place.clone(), |builder| builder.retry_idempotent_calls()).await;
     let (other, faults) = faulty(place).await;
     let session = Session::open(&host).await;
     let (_stream, _) = waiting(&host, &session, "x", "look", json!(["gate:a"])).await;
@@ -273,22 +275,24 @@ async fn a_sweep_that_fails_keeps_no_call_from_its_heir() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    within("the heir", inherited).await;
+    within("the successor", inherited).await;
 }
 
-/// Two look for the same call at once: the one who may is slow and fails, the other one leaves it to the first.
+/// Two look for the same call at once: the one who may is slow and fails, the other one leaves it
+/// to the first.
 #[tokio::test]
 async fn a_call_is_inherited_though_the_first_look_for_it_fails() {
     let place = Backing::Sqlite.place();
-    let mut host = Host::start_on(place.clone(), |builder| builder.repeat_safe_calls()).await;
+    let mut host = Host::start_on(place.clone(), |builder| builder.retry_idempotent_calls()).await;
     let (other, faults) = faulty(place).await;
     let session = Session::open(&host).await;
     let (_stream, _) = waiting(&host, &session, "x", "look", json!(["gate:a"])).await;
     let slow = Gate::new();
-    faults.push_for(|operation| matches!(operation, Operation::Held(_)), Fault::HoldAndFail(slow.clone()));
+    faults
+        .push_for(|operation| matches!(operation, Operation::Holdings(_)), Fault::HoldAndFail(slow.clone()));
     host.crash().await;
     let looks = async {
-        while faults.struck() < 1 {
+        while faults.injected() < 1 {
             // A sweep may be the one that looks: it is not waited for.
             let server = other.server().clone();
             tokio::spawn(async move { server.sweep().await });
@@ -301,10 +305,10 @@ async fn a_call_is_inherited_though_the_first_look_for_it_fails() {
     inherited(&other, 1).await;
 }
 
-/// A node does not know yet whether a call has begun when it is stopped, for so long that it is taken for dead, and perhaps
-/// until the heir has answered.
+/// A node does not know yet whether a call has begun when it is stopped, for so long that it is
+/// taken for dead, and perhaps until its successor has answered.
 #[tokio::test]
-async fn whoever_wakes_up_with_a_begin_in_doubt_reads_what_the_heir_answers() {
+async fn a_node_that_wakes_up_with_a_begin_in_doubt_reads_what_the_successor_answers() {
     for sleeps_through_the_answer in [false, true] {
         wakes_up_with_a_begin_in_doubt(sleeps_through_the_answer).await;
     }
@@ -322,7 +326,7 @@ async fn wakes_up_with_a_begin_in_doubt(sleeps_through_the_answer: bool) {
     let place = Backing::Sqlite.place();
     let (host, faults) = faulty(place.clone()).await;
     let signs = host.signs_of_life();
-    let other = Host::start_on(place.clone(), |builder| builder.repeat_safe_calls()).await;
+    let other = Host::start_on(place.clone(), |builder| builder.retry_idempotent_calls()).await;
     let session = Session::open(&host).await;
     let wakes_up = Gate::new();
     let in_doubt = [Fault::AfterCommit, Fault::HoldBefore(wakes_up.clone())];
@@ -330,7 +334,7 @@ async fn wakes_up_with_a_begin_in_doubt(sleeps_through_the_answer: bool) {
     let call = session.tool("x", "look", json!({"steps": ["gate:a"], "text": "seen"}));
     let messages = tokio::spawn(async move { call.stream().await.messages().await });
     let asks_again = async {
-        while faults.struck() < 2 {
+        while faults.injected() < 2 {
             tokio::task::yield_now().await;
         }
     };
@@ -339,7 +343,7 @@ async fn wakes_up_with_a_begin_in_doubt(sleeps_through_the_answer: bool) {
     inherited(&other, 1).await;
     if sleeps_through_the_answer {
         other.gates.open("a");
-        within("the heir's answer", ended(&place, session.session_id())).await;
+        within("the successor's answer", ended(&place, session.session_id())).await;
         wakes_up.open();
     } else {
         let reads = Gate::new();
@@ -352,7 +356,7 @@ async fn wakes_up_with_a_begin_in_doubt(sleeps_through_the_answer: bool) {
     }
     let messages = within("the answer", messages).await.unwrap();
     assert_eq!(messages.iter().map(said).collect::<Vec<_>>(), ["seen"]);
-    assert_eq!(host.gates.count("a"), 0, "it is run by the heir alone");
+    assert_eq!(host.gates.count("a"), 0, "only the successor runs it");
 }
 
 #[tokio::test]

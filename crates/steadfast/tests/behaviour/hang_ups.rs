@@ -1,9 +1,9 @@
-//! S4: clients that are gone before the server has said a word. Whatever they began ends, and nothing is held for
-//! them for ever.
+//! S4: clients that are gone before the server has said a word. Whatever they began ends, and
+//! nothing is held for them for ever.
 
 use std::time::Duration;
 
-use steadfast::Duplicates;
+use steadfast::DuplicateIds;
 
 use crate::support::session::said;
 use crate::support::{Backing, Host, Request, Session, Value, json, within};
@@ -27,7 +27,7 @@ async fn until_free(request: Request) -> Value {
             }
         }
     };
-    within("the end of a call that nobody waits for", trying).await
+    within("the end of a call whose client has gone", trying).await
 }
 
 async fn a_call_whose_client_is_gone_at_once_ends(backing: Backing) {
@@ -54,7 +54,8 @@ async fn a_listener_that_is_gone_at_once_holds_no_stream(backing: Backing) {
     within("a place to listen", free).await;
 }
 
-/// Either the answer is taken, and then it reaches the handler, or it is not, and then it can be sent again.
+/// Either the answer is taken, and then it reaches the handler, or it is not, and then it can be
+/// sent again.
 async fn an_answer_whose_client_is_gone_at_once_is_taken_or_not(backing: Backing) {
     let host = Host::plain(backing).await;
     let session = Session::open(&host).await;
@@ -71,7 +72,7 @@ async fn an_answer_whose_client_is_gone_at_once_is_taken_or_not(backing: Backing
 }
 
 async fn a_session_is_not_kept_by_clients_that_are_gone(backing: Backing) {
-    let isolate = |builder: crate::support::Builder| builder.duplicates(Duplicates::Isolate);
+    let isolate = |builder: crate::support::Builder| builder.duplicate_ids(DuplicateIds::Isolate);
     let host = Host::start(backing, isolate).await;
     let session = Session::open(&host).await;
     for _ in 0..20 {

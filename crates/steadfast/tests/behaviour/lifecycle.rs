@@ -1,7 +1,7 @@
-//! What listeners hear of a session: each step exactly once, in order; and what they do about it harms nobody.
+//! Listeners hear of each step of a session exactly once, in order. A listener that hangs or panics
+//! harms no client.
 
-use std::sync::Mutex;
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 
 use steadfast::CloseReason;
 use steadfast::SessionEventKind::{Closed, Detached, Opened, Reattached, Restored};
@@ -11,8 +11,8 @@ use crate::support::{Backing, Heard, Host, Session, json};
 crate::on_every_store!(
     a_life_is_heard_step_by_step,
     a_call_that_is_read_to_its_end_is_no_step,
-    a_listener_that_hangs_harms_nobody,
-    a_listener_that_panics_harms_nobody,
+    a_listener_that_hangs_harms_no_client,
+    a_listener_that_panics_harms_no_client,
 );
 
 async fn a_life_is_heard_step_by_step(backing: Backing) {
@@ -58,7 +58,7 @@ async fn a_call_that_is_read_to_its_end_is_no_step(backing: Backing) {
     assert_eq!(host.heard.of(&session), [Opened, Closed(CloseReason::Deleted)]);
 }
 
-async fn a_listener_that_hangs_harms_nobody(backing: Backing) {
+async fn a_listener_that_hangs_harms_no_client(backing: Backing) {
     let (let_go, held) = mpsc::channel::<()>();
     let held = std::sync::Arc::new(Mutex::new(held));
     let host = Host::start(backing, move |builder| {
@@ -77,7 +77,7 @@ async fn a_listener_that_hangs_harms_nobody(backing: Backing) {
     drop(let_go);
 }
 
-async fn a_listener_that_panics_harms_nobody(backing: Backing) {
+async fn a_listener_that_panics_harms_no_client(backing: Backing) {
     let after = Heard::new();
     let listener = after.clone();
     let host = Host::start(backing, move |builder| {

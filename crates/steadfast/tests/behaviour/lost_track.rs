@@ -1,11 +1,11 @@
-//! A store that leaves this process in doubt for long: what it would not take is offered again, and what it holds for
-//! nobody is let go.
+//! A store that does not answer for a long time: the node writes again what the store refused, and
+//! releases what the store holds for clients that are gone.
 
 use std::time::Duration;
 
 use steadfast::SessionEventKind::{Closed, Detached};
 use steadfast::store::testing::{Fault, Operation};
-use steadfast::{Builder, CloseReason};
+use steadfast::{Builder, CloseReason, Timing};
 use steadfast_session::Command;
 
 use crate::asks;
@@ -18,7 +18,7 @@ crate::on_every_store!(
     an_error_in_place_of_an_answer_is_offered_too,
     the_answers_of_a_batch_come_once_each,
     an_answer_that_was_kept_is_not_replaced_by_the_drain,
-    a_listener_that_nobody_serves_is_let_go,
+    a_listener_that_no_task_serves_is_let_go,
     a_connection_that_could_not_be_recorded_as_broken_is_let_go,
     an_ask_without_an_asker_is_withdrawn,
     a_call_that_stays_unknown_is_ended,
@@ -36,7 +36,7 @@ async fn impatient_and(
 ) -> Faulty {
     let hour = Duration::from_secs(3600);
     faulty_with(backing, move |builder| {
-        configure(builder.finish_patience(Duration::ZERO).sweep_interval(hour))
+        configure(builder.finish_retry_window(Duration::ZERO).sweep_interval(hour))
     })
     .await
 }
@@ -62,7 +62,7 @@ async fn an_answer_is_offered_for_as_long_as_it_takes(backing: Backing) {
     let priming = reply.frames()[0].id.clone().unwrap();
     let kept = session.resume(&priming).send().await;
     assert_eq!(kept.answers().iter().map(said).collect::<Vec<_>>(), ["once"], "and now it is in the log");
-    assert_eq!(faults.struck(), 2);
+    assert_eq!(faults.injected(), 2);
 }
 
 async fn an_error_in_place_of_an_answer_is_offered_too(backing: Backing) {
@@ -131,14 +131,14 @@ async fn an_answer_that_was_kept_is_not_replaced_by_the_drain(backing: Backing) 
 }
 
 /// It would keep its session from ever ending.
-async fn a_listener_that_nobody_serves_is_let_go(backing: Backing) {
+async fn a_listener_that_no_task_serves_is_let_go(backing: Backing) {
     let Faulty { host, faults } = impatient(backing).await;
     let session = Session::open(&host).await;
     strike(&faults, |c| matches!(c, Command::Attach(_)), &[Fault::AfterCommit]);
     assert_try_again(&session.listen().send().await);
     sweep(&host).await;
     host.heard.once(&session, Detached).await;
-    host.sweep_after(Duration::from_secs(3600)).await;
+    host.sweep_after(Timing::default().grace * 2).await;
     host.heard.once(&session, Closed(CloseReason::GraceExpired)).await;
 }
 
@@ -155,14 +155,14 @@ async fn a_connection_that_could_not_be_recorded_as_broken_is_let_go(backing: Ba
         }
     };
     within("the broken connection to be recorded", detached).await;
-    assert_eq!(faults.struck(), 1);
+    assert_eq!(faults.injected(), 1);
 }
 
 async fn an_ask_without_an_asker_is_withdrawn(backing: Backing) {
     let Faulty { host, faults } = impatient(backing).await;
     let session = Session::open(&host).await;
     let mut listener = session.listen().stream().await;
-    strike(&faults, |c| matches!(c, Command::OpenAsk(_)), &[Fault::AfterCommit]);
+    strike(&faults, |c| matches!(c, Command::OpenServerRequest(_)), &[Fault::AfterCommit]);
     session.notify("notifications/ask", json!({})).await;
     let (ask, _) = asks::question_of(&listener.message().await);
     let withdrawn = async {
@@ -182,7 +182,7 @@ async fn a_call_that_stays_unknown_is_ended(backing: Backing) {
     strike(&faults, |c| matches!(c, Command::Begin(_)), &vec![Fault::AfterCommit; 4]);
     assert_try_again(&call.send().await);
     let struck = async {
-        while faults.struck() < 4 {
+        while faults.injected() < 4 {
             tokio::task::yield_now().await;
         }
     };

@@ -1,4 +1,4 @@
-//! A handler that asks through `Questions`, in either era.
+//! A handler that asks through `InputRequests`, in either era.
 
 use crate::support::session::said;
 use crate::support::{Backing, Host, Http, Session, Value, json};
@@ -7,7 +7,7 @@ crate::on_every_store!(
     with_a_session_all_questions_are_open_at_once,
     the_first_question_that_fails_fails_the_call,
     without_a_session_the_request_is_repeated_with_the_answers,
-    whoever_cannot_answer_is_told_what_is_missing,
+    a_client_that_cannot_answer_is_told_what_is_missing,
 );
 
 /// What the client's model makes of a question.
@@ -79,7 +79,7 @@ async fn without_a_session_the_request_is_repeated_with_the_answers(backing: Bac
     assert_eq!(said(&third), "<one> <two> <three>");
 }
 
-async fn whoever_cannot_answer_is_told_what_is_missing(backing: Backing) {
+async fn a_client_that_cannot_answer_is_told_what_is_missing(backing: Backing) {
     let host = Host::plain(backing).await;
     let refused = call(&host, json!({"roots": {}}), json!({})).await;
     assert_eq!(refused["error"]["code"], -32021, "{refused}");

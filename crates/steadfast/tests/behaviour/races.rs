@@ -11,8 +11,8 @@ crate::on_every_store!(
     a_call_is_cancelled_while_it_is_begun,
     a_session_is_deleted_while_a_call_is_begun,
     an_ask_is_answered_before_it_is_known_to_be_asked,
-    a_stream_is_written_while_somebody_attaches,
-    a_stream_ends_while_somebody_attaches,
+    a_stream_is_written_while_a_client_attaches,
+    a_stream_ends_while_a_client_attaches,
 );
 
 /// Holds the outcome of the next command of a kind back, after it has happened.
@@ -26,7 +26,7 @@ fn hold(on: &Faulty, chosen: fn(&Command) -> bool) -> Gate {
 /// Waits until a command is being held back.
 async fn held(on: &Faulty) {
     let struck = async {
-        while on.faults.struck() == 0 {
+        while on.faults.injected() == 0 {
             tokio::task::yield_now().await;
         }
     };
@@ -62,7 +62,7 @@ async fn a_session_is_deleted_while_a_call_is_begun(backing: Backing) {
 async fn an_ask_is_answered_before_it_is_known_to_be_asked(backing: Backing) {
     let faulty = faulty(backing).await;
     let session = Session::open(&faulty.host).await;
-    let gate = hold(&faulty, |c| matches!(c, Command::OpenAsk(_)));
+    let gate = hold(&faulty, |c| matches!(c, Command::OpenServerRequest(_)));
     let mut stream = session.tool(1, "ask", json!({"method": "roots/list"})).stream().await;
     let ask = stream.message().await["id"].clone();
     assert_eq!(session.answer(&ask, json!({"roots": []})).await.status, 202);
@@ -70,7 +70,7 @@ async fn an_ask_is_answered_before_it_is_known_to_be_asked(backing: Backing) {
     assert_eq!(said(&stream.message().await), r#"{"roots":[]}"#);
 }
 
-async fn a_stream_is_written_while_somebody_attaches(backing: Backing) {
+async fn a_stream_is_written_while_a_client_attaches(backing: Backing) {
     let faulty = faulty(backing).await;
     let session = Session::open(&faulty.host).await;
     let steps =
@@ -93,7 +93,7 @@ async fn a_stream_is_written_while_somebody_attaches(backing: Backing) {
     assert_eq!(resumed.messages().await.len(), 2);
 }
 
-async fn a_stream_ends_while_somebody_attaches(backing: Backing) {
+async fn a_stream_ends_while_a_client_attaches(backing: Backing) {
     let faulty = faulty(backing).await;
     let session = Session::open(&faulty.host).await;
     let mut stream = session.tool(1, "gate", json!({"name": "a", "text": "done"})).stream().await;

@@ -10,7 +10,7 @@ crate::on_every_store!(
     json_leaves_other_messages_to_the_listener,
     json_batches_are_arrays,
     json_calls_that_are_cancelled_do_not_hang,
-    json_that_somebody_else_reads_is_not_to_be_asked_for_again,
+    json_that_another_client_reads_is_not_to_be_asked_for_again,
     adaptive_answers_are_right_in_either_form,
     adaptive_calls_that_take_time_are_streams,
 );
@@ -72,8 +72,8 @@ async fn json_calls_that_are_cancelled_do_not_hang(backing: Backing) {
     assert_eq!(reply.json()["error"]["data"]["reason"], "cancelled");
 }
 
-/// Whoever sends a call again has it done twice.
-async fn json_that_somebody_else_reads_is_not_to_be_asked_for_again(backing: Backing) {
+/// A client that sends the call again would have it run twice.
+async fn json_that_another_client_reads_is_not_to_be_asked_for_again(backing: Backing) {
     let host = host(backing, ResponseMode::Json).await;
     let session = Session::open(&host).await;
     let first =

@@ -1,4 +1,5 @@
-//! S4: the end of the process. What was acknowledged is still there; what was running gets an explicit error.
+//! S4: the end of the process. What was acknowledged is still there; what was running gets an
+//! explicit error.
 
 use crate::support::session::said;
 use crate::support::sse::resumed;
@@ -27,7 +28,7 @@ async fn finished_answers_are_still_there() {
 }
 
 #[tokio::test]
-async fn an_answer_that_nobody_has_read_is_still_there() {
+async fn an_answer_that_no_client_has_read_is_still_there() {
     let mut host = Host::plain(Backing::Sqlite).await;
     let session = Session::open(&host).await;
     let mut stream = session.tool(1, "gate", json!({"name": "a", "text": "kept"})).stream().await;

@@ -1,4 +1,5 @@
-//! A session on a process that did not open it: on first use or on purpose, and the client notices nothing.
+//! A session on a process that did not open it: on first use or on purpose, and the client notices
+//! nothing.
 
 use std::time::Duration;
 
@@ -197,7 +198,7 @@ async fn a_session_deleted_here_is_gone_there() {
 }
 
 #[tokio::test]
-async fn a_session_of_somebody_else_is_no_session() {
+async fn a_session_of_another_principal_is_no_session() {
     let configure = |builder: steadfast::Builder<_>| {
         builder.principal(|parts| {
             let name = parts.headers.get("x-user").and_then(|value| value.to_str().ok());

@@ -1,4 +1,5 @@
-//! S4: a connection cut anywhere. Whoever comes back gets exactly the rest, once, with the same ids and bytes.
+//! S4: a connection cut anywhere. The client that comes back gets exactly the rest, once, with the
+//! same ids and bytes.
 
 use std::time::Duration;
 
@@ -22,7 +23,8 @@ crate::on_every_store!(
     a_stream_of_an_older_revision_is_resumed_with_nothing_in_front,
 );
 
-/// What a client has after a run: whole frames, without comments, with the number of the stream taken out.
+/// What a client has after a run: whole frames, without comments, with the number of the stream
+/// taken out.
 fn story(bytes: &[u8]) -> String {
     let frames = parse_frames(bytes);
     tell(&frames)
@@ -68,7 +70,8 @@ async fn cut_at_every_byte_after_the_answer_was_produced(backing: Backing) {
     let priming = tell(&whole.frames()[..1]);
     let mut before = last_id(&whole.body).unwrap();
     for at in 0..=length + 2 {
-        // The call ends before the connection does: its whole stream is read, and then the client forgets a part.
+        // The call ends before the connection does: its whole stream is read, and then the client
+        // forgets a part.
         let mut stream = call().stream().await;
         stream.rest().await;
         assert_eq!(story(stream.raw()), reference);
@@ -83,7 +86,8 @@ async fn cut_at_every_byte_after_the_answer_was_produced(backing: Backing) {
     }
 }
 
-/// Cuts a call at each event before a gate; `resumed_first` says on which side of the gate it is resumed.
+/// Cuts a call at each event before a gate; `resumed_first` says on which side of the gate it is
+/// resumed.
 async fn cut_at_every_event(backing: Backing, resumed_first: bool) {
     let host = Host::plain(backing).await;
     let session = Session::open(&host).await;
@@ -254,12 +258,13 @@ fn prime(id: &str) -> String {
     format!("id: {id}\nretry: 1000\ndata: \n\n")
 }
 
-/// A client that forgets its position with its connection (typescript-sdk #2499) is told it by the next one, even if that
-/// breaks before anything happens.
+/// A client that forgets its position with its connection (typescript-sdk #2499) is told it by the
+/// next one, even if that breaks before anything happens.
 async fn a_resumed_stream_repeats_the_id_that_it_resumes_from(backing: Backing) {
     let host = Host::plain(backing).await;
     let session = Session::open(&host).await;
-    // A stream that is over: the rest, byte by byte. Behind the answer there is nothing: an id would ask the client to come again.
+    // A stream that is over: the rest, byte by byte. Behind the answer there is nothing: an id
+    // would ask the client to come again.
     let whole = session.tool(1, "progress", json!({"n": 2})).send().await.frames();
     for (i, frame) in whole.iter().enumerate() {
         let id = frame.id.as_deref().unwrap();

@@ -6,8 +6,8 @@ use crate::support::session::said;
 use crate::support::{Backing, Host, Session, Value, json};
 
 crate::on_every_store!(
-    whoever_is_sent_away_comes_back_for_the_rest,
-    whoever_is_sent_away_at_once_comes_back_for_everything,
+    a_reader_that_is_sent_away_comes_back_for_the_rest,
+    a_reader_that_is_sent_away_at_once_comes_back_for_everything,
     a_client_without_an_event_to_come_back_from_stays,
     a_client_that_waits_for_json_stays,
 );
@@ -28,13 +28,13 @@ async fn sent_away(backing: Backing, plan: &[&str]) -> (Vec<Value>, Vec<Value>) 
     (first.messages(), second.messages().await)
 }
 
-async fn whoever_is_sent_away_comes_back_for_the_rest(backing: Backing) {
+async fn a_reader_that_is_sent_away_comes_back_for_the_rest(backing: Backing) {
     let (first, second) = sent_away(backing, &["progress", "close", "gate:go", "progress"]).await;
     assert_eq!((first.len(), second.len()), (1, 2), "{first:?} {second:?}");
     assert_eq!(said(&second[1]), "worth the wait");
 }
 
-async fn whoever_is_sent_away_at_once_comes_back_for_everything(backing: Backing) {
+async fn a_reader_that_is_sent_away_at_once_comes_back_for_everything(backing: Backing) {
     let (first, second) = sent_away(backing, &["close", "gate:go"]).await;
     assert_eq!((first.len(), second.len()), (0, 1), "{first:?} {second:?}");
     assert_eq!(said(&second[0]), "worth the wait");

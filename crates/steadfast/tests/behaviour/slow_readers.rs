@@ -1,4 +1,5 @@
-//! Readers that do not keep up. They stall nobody, and what is dropped for want of room is announced.
+//! Readers that do not keep up. They stall no other client, and the server announces what it drops
+//! for want of room.
 
 use steadfast::Limits;
 use steadfast::SessionEventKind::Detached;
@@ -7,7 +8,7 @@ use crate::support::session::said;
 use crate::support::{Backing, Host, Session, Value, json};
 
 crate::on_every_store!(
-    an_unread_stream_stalls_nobody,
+    an_unread_stream_stalls_no_client,
     overflow_drops_log_messages_and_says_so,
     overflow_drops_nothing_but_progress_and_log_messages,
     a_full_session_refuses_new_calls_and_keeps_the_old,
@@ -41,7 +42,7 @@ fn tally(messages: Vec<Value>) -> Tally {
     tally
 }
 
-async fn an_unread_stream_stalls_nobody(backing: Backing) {
+async fn an_unread_stream_stalls_no_client(backing: Backing) {
     const LINES: u64 = 3000;
     let host = Host::plain(backing).await;
     let session = Session::open(&host).await;
@@ -77,7 +78,7 @@ async fn overflow_drops_log_messages_and_says_so(backing: Backing) {
     host.heard.once(&session, Detached).await;
     host.gates.open("a");
     host.gates.reached("all said", 1).await;
-    // Whoever comes back is told, each time.
+    // The server tells the client each time it comes back.
     for _ in 0..2 {
         let frames = session.resume(&priming).stream().await.rest().await;
         let Tally { logs, missing, others } = tally(frames.iter().filter_map(|f| f.message()).collect());
@@ -91,7 +92,8 @@ async fn overflow_drops_log_messages_and_says_so(backing: Backing) {
 async fn overflow_drops_nothing_but_progress_and_log_messages(backing: Backing) {
     let host = Host::start(backing, small_streams).await;
     let session = Session::open(&host).await;
-    // Nobody listens: what belongs to no call waits, and is refused rather than dropped when there is no room.
+    // No client listens. Messages that belong to no call wait. When there is no room, the server
+    // refuses them and drops none.
     let mut told = Vec::new();
     let padding = "x".repeat(1000);
     for no in 0..40 {
@@ -127,7 +129,7 @@ async fn a_full_session_refuses_new_calls_and_keeps_the_old(backing: Backing) {
     for stream in &mut streams {
         assert_eq!(stream.messages().await.iter().map(said).collect::<Vec<_>>(), ["kept"]);
     }
-    // Answers that nobody has read fill the session.
+    // Answers that no client has read fill the session.
     let mut stream =
         session.tool("big", "steps", json!({"steps": ["gate:b"], "text": "y".repeat(60_000)})).stream().await;
     let priming = stream.next().await.and_then(|frame| frame.id).unwrap();

@@ -48,7 +48,7 @@ async fn what_a_listener_got_is_not_sent_to_the_next(backing: Backing) {
     tell(&session, "test:b").await;
     let mut second = session.listen().stream().await;
     assert_eq!(second.message().await["params"]["uri"], "test:b");
-    // Whoever asks for it gets it: by its id.
+    // A client that resumes from the event id gets the message.
     let mut third = session.resume(&got.id.unwrap()).stream().await;
     assert_eq!(third.message().await["params"]["uri"], "test:b");
     assert_eq!(second.rest().await, [], "resuming a stream ends its older connection");
@@ -162,7 +162,8 @@ async fn only_the_revision_that_knows_it_is_primed(backing: Backing) {
     }
 }
 
-/// A gateway that was restarted cannot know what the server said meanwhile, and has the client look at everything.
+/// A gateway that was restarted cannot know what the server said meanwhile, and has the client look
+/// at everything.
 fn tells_of_a_gap(frame: &Frame) -> bool {
     frame.data.as_deref().is_some_and(|data| data.contains("list_changed"))
 }

@@ -1,12 +1,15 @@
 //! 2026-07-28: what requests without a session are answered with.
 
+use std::time::Duration;
+
 use crate::support::session::said;
 use crate::support::{Backing, Frame, Host, Modern, Reply, Session, Value, json};
 
 const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 
+/// A host whose responses do not depend on how long the requests take.
 async fn host() -> Host {
-    Host::plain(Backing::Memory).await
+    Host::start(Backing::Memory, |builder| builder.resume_grace(Duration::ZERO)).await
 }
 
 fn content_type(reply: &Reply) -> &str {
@@ -88,7 +91,7 @@ async fn an_answer_goes_out_plain_unless_something_is_said_before() {
     for (client, tool, arguments, stream) in [
         (&client, "echo", json!({}), false),
         (&client, "big", json!({"bytes": 300_000}), false),
-        // Nobody wants to hear of it.
+        // The client asked for no progress and no log messages.
         (&client, "progress", json!({"n": 3}), false),
         (&client, "levels", json!({}), false),
         (&eager, "echo", json!({}), false),
@@ -124,7 +127,8 @@ async fn a_stream_has_nothing_to_come_back_to() {
     assert!(stream.headers.iter().all(|(name, _)| name != "mcp-session-id"));
 }
 
-/// Refusals have a status, failures of the handler are in band; behind the head of a stream all are.
+/// Refusals have a status, failures of the handler are in band; behind the head of a stream all
+/// are.
 #[tokio::test]
 async fn errors_have_the_status_that_the_protocol_gives_them() {
     let host = host().await;

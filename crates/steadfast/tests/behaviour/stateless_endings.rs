@@ -1,13 +1,14 @@
-//! 2026-07-28: however a request ends, it ends in one answer, or with its connection.
+//! 2026-07-28: however a request ends, it ends in one answer, or with its connection. No response
+//! can be resumed here, as the specification has it; `stateless_resume` has the others.
 
 use std::time::Duration;
 
 use steadfast::SessionEventKind::Detached;
 
 use crate::support::session::said;
-use crate::support::{Backing, Host, Modern, Session, Value, json, within};
+use crate::support::{Backing, Builder, Host, Modern, Session, Value, json, within};
 
-/// Waits until no request is in flight and nobody is subscribed.
+/// Waits until no request is in flight and no client is subscribed.
 pub(crate) async fn nothing_is_left(host: &Host) {
     let engine = host.server().service().engine().clone();
     let idle = async {
@@ -19,8 +20,15 @@ pub(crate) async fn nothing_is_left(host: &Host) {
 }
 
 async fn host() -> Host {
-    // What ignores its cancellation is dropped soon.
-    Host::start(Backing::Memory, |builder| builder.wind_down(Duration::from_millis(20))).await
+    host_with(|builder| builder).await
+}
+
+async fn host_with(configure: impl Fn(Builder) -> Builder + Send + Sync + 'static) -> Host {
+    Host::start(Backing::Memory, move |builder| {
+        // What ignores its cancellation is dropped soon.
+        configure(builder.resume_grace(Duration::ZERO).wind_down(Duration::from_millis(20)))
+    })
+    .await
 }
 
 fn reason(answer: &Value) -> &Value {
@@ -55,7 +63,7 @@ async fn a_client_that_goes_in_the_middle_of_a_stream_cancels() {
 
 #[tokio::test]
 async fn a_handler_that_ignores_its_cancellation_is_dropped() {
-    let host = Host::start(Backing::Memory, |builder| builder.wind_down(Duration::from_millis(20))).await;
+    let host = host().await;
     let unread = Modern::to(&host).tool(1, "never", json!({})).leave().await;
     host.gates.reached("never", 1).await;
     drop(unread);
@@ -85,10 +93,7 @@ async fn a_client_of_a_session_that_goes_cancels_nothing() {
 #[tokio::test]
 async fn a_handler_that_never_returns_meets_its_deadline() {
     let deadline = Duration::from_secs(60);
-    let host = Host::start(Backing::Memory, move |builder| {
-        builder.call_deadline(deadline).wind_down(Duration::from_millis(20))
-    })
-    .await;
+    let host = host_with(move |builder| builder.call_deadline(deadline)).await;
     let client = Modern::to(&host);
     let eager = client.clone().meta("progressToken", 1);
     let deaf = client.tool(1, "never", json!({})).leave().await;
@@ -176,9 +181,10 @@ async fn a_server_that_goes_down_fails_what_takes_too_long() {
     assert_eq!(reason(&begun.messages().await[1]), &going);
 }
 
-/// Requests that come in the very moment of the end are answered or refused, too: none of them would end by itself.
+/// Requests that come in the very moment of the end are answered or refused, too: none of them
+/// would end by itself.
 #[tokio::test]
-async fn a_server_that_goes_down_forgets_nobody() {
+async fn a_server_that_goes_down_forgets_no_client() {
     for round in 0..8 {
         let host = host().await;
         let client = Modern::to(&host);
@@ -199,7 +205,7 @@ async fn a_server_that_goes_down_forgets_nobody() {
         for (status, reason) in clients.join_all().await {
             let expected = match status {
                 200 => [json!("shutting_down"), json!(null)],
-                _ => [json!("unavailable"), json!("unavailable")],
+                _ => [json!("draining"), json!("draining")],
             };
             assert!(matches!(status, 200 | 503) && expected.contains(&reason), "{status} {reason}");
         }
@@ -209,7 +215,7 @@ async fn a_server_that_goes_down_forgets_nobody() {
 
 #[tokio::test]
 async fn one_request_too_many_is_refused() {
-    let host = Host::start(Backing::Memory, |builder| builder.exchanges(2)).await;
+    let host = host_with(|builder| builder.exchanges(2)).await;
     let client = Modern::to(&host);
     let first = client.tool(1, "gate", json!({"name": "a", "text": "first"})).leave().await;
     let (second, _) = client.subscribe(2, json!({})).await;
@@ -230,9 +236,9 @@ async fn one_request_too_many_is_refused() {
 }
 
 #[tokio::test]
-async fn a_reader_that_does_not_keep_up_stalls_nobody() {
+async fn a_reader_that_does_not_keep_up_stalls_no_client() {
     const LINES: usize = 3000;
-    let host = Host::start(Backing::Memory, |builder| builder.exchange_bytes(20_000)).await;
+    let host = host_with(|builder| builder.exchange_bytes(20_000)).await;
     let client = Modern::to(&host).log_level("debug");
     let unread = client.tool(1, "log", json!({"n": LINES, "bytes": 4000})).leave().await;
     host.gates.reached("logged", 1).await;
@@ -255,7 +261,7 @@ async fn a_reader_that_does_not_keep_up_stalls_nobody() {
 
 #[tokio::test]
 async fn a_long_silence_opens_a_stream() {
-    let host = Host::start(Backing::Memory, |builder| builder.keep_alive(Duration::from_millis(30))).await;
+    let host = host_with(|builder| builder.keep_alive(Duration::from_millis(30))).await;
     let client = Modern::to(&host);
     for (step, expect) in [("mark:x", json!(null)), ("fail:-32601", json!(-32601))] {
         let gate = format!("gate:{step}");

@@ -1,4 +1,5 @@
-//! 2026-07-28: a handler that needs input gets it with the client's next request, and the state that it gave out.
+//! 2026-07-28: a handler that needs input gets it with the client's next request, and the state
+//! that it gave out.
 
 use std::time::Duration;
 
@@ -97,7 +98,7 @@ async fn a_state_cannot_be_read_or_changed() {
     let idle = |state: &str| json!({"name": "input", "arguments": {"idle": true}, STATE: state});
     let answer = client.ask(1, "tools/call", idle(&state)).await.answer();
     assert_eq!(said(&answer), "been here");
-    // Not only once: whoever wants that has to remember it.
+    // The state is accepted more than once. A handler that wants it once has to remember it.
     assert_eq!(said(&client.ask(2, "tools/call", idle(&state)).await.answer()), "been here");
     let flipped = |at: usize| {
         let mut bytes = state.clone().into_bytes();
@@ -152,8 +153,8 @@ async fn a_state_is_good_for_its_request_alone() {
         *params.pointer_mut(path).expect("a member") = value;
         params
     };
-    is_refused(&able(&host).known_as("bob"), "tools/call", params.clone(), "somebody else").await;
-    is_refused(&able(&host), "tools/call", params.clone(), "nobody").await;
+    is_refused(&able(&host).known_as("bob"), "tools/call", params.clone(), "another principal").await;
+    is_refused(&able(&host), "tools/call", params.clone(), "no principal").await;
     for (why, params) in [
         ("another tool", changed("/name", json!("other input"))),
         ("another argument", changed("/arguments/b", json!(2.6))),

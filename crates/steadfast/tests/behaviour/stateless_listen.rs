@@ -24,7 +24,7 @@ async fn announce(client: &Modern, what: &str) {
 }
 
 fn announce_from_outside(host: &Host, change: &Change) {
-    host.server().service().engine().announce(change);
+    host.server().service().engine().publish(change);
 }
 
 #[tokio::test]
@@ -96,8 +96,8 @@ async fn the_acknowledgement_comes_first_whatever_changes_meanwhile() {
             let (engine, stop) = (host.server().service().engine().clone(), Arc::clone(&stop));
             std::thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    engine.announce(&Change::ToolsList);
-                    engine.announce(&Change::Resource { uri: format!("test:a/{no}") });
+                    engine.publish(&Change::ToolsList);
+                    engine.publish(&Change::Resource { uri: format!("test:a/{no}") });
                     std::thread::yield_now();
                 }
             })
@@ -179,7 +179,7 @@ async fn a_client_that_goes_takes_its_subscription_along() {
 }
 
 #[tokio::test]
-async fn a_subscription_that_nobody_reads_ends_with_an_error() {
+async fn a_subscription_that_no_client_reads_ends_with_an_error() {
     let host = Host::start(Backing::Memory, |builder| builder.exchange_bytes(20_000)).await;
     let client = Modern::to(&host);
     let filter = json!({"resourceSubscriptions": ["test:"], "toolsListChanged": true});
@@ -221,8 +221,8 @@ async fn a_handler_may_look_after_subscriptions_itself() {
     assert_eq!(accepted, json!({"toolsListChanged": true, "resourceSubscriptions": ["test:a"]}));
     assert_eq!(stream.message().await, news("notifications/tools/list_changed", 7, json!({})));
     host.gates.reached("own listen", 1).await;
-    // What others announce reaches it as well, and the first thing it hears of is this: the handler has tried to send
-    // what nobody asked for.
+    // What others announce reaches it as well, and the first thing it hears of is this: the handler
+    // has tried to send what the client did not ask for.
     announce(&client, "test:a/b").await;
     assert_eq!(
         stream.message().await,
@@ -263,7 +263,7 @@ async fn changes_are_heard_wherever_they_come_from() {
     session.call(2, "notify_later", json!({"uri": "test:a"})).await;
     let uri = json!({"uri": "test:a"});
     assert_eq!(stream.message().await, news("notifications/resources/updated", 1, uri));
-    // Nobody's request at all.
+    // The server announces changes outside any request.
     host.server().prompts_changed();
     host.server().resources_changed();
     assert_eq!(stream.message().await, news("notifications/resources/list_changed", 1, json!({})));

@@ -1,4 +1,5 @@
-//! A store that fails. The client gets its answer, once, or is told to try again; never two, never none.
+//! A store that fails. The client gets its answer, once, or is told to try again; never two, never
+//! none.
 
 use std::sync::Arc;
 
@@ -57,7 +58,7 @@ pub(crate) fn strike(faults: &Faults, chosen: fn(&Command) -> bool, with: &[Faul
 
 pub(crate) fn assert_try_again(reply: &Reply) {
     assert_eq!((reply.status, reply.header("retry-after")), (503, Some("1")), "{}", reply.text());
-    assert_eq!(reply.json()["error"]["data"], json!({"reason": "unavailable", "retryable": true}));
+    assert_eq!(reply.json()["error"]["data"], json!({"reason": "store_unavailable", "retryable": true}));
 }
 
 /// Sends a request until it is served.
@@ -82,7 +83,7 @@ async fn a_call_that_is_not_begun_can_be_sent_again(backing: Backing) {
     assert_try_again(&call.send().await);
     assert_eq!(host.gates.count("ran"), 0);
     assert_eq!(said(&call.send().await.answer()), "served");
-    assert_eq!((host.gates.count("ran"), faults.struck()), (1, 1));
+    assert_eq!((host.gates.count("ran"), faults.injected()), (1, 1));
 }
 
 async fn a_call_that_is_begun_and_not_known_to_be_is_served_once(backing: Backing) {
@@ -119,7 +120,7 @@ async fn an_answer_is_offered_until_it_is_taken(backing: Backing) {
         let again = session.resume(&priming).send().await;
         assert_eq!(again.answers().len(), 1, "{plan:?}");
     }
-    assert_eq!(faults.struck(), 5);
+    assert_eq!(faults.injected(), 5);
 }
 
 async fn an_answer_of_the_client_is_taken_once(backing: Backing) {
@@ -161,7 +162,7 @@ async fn a_reader_gets_the_end_with_the_last_event(backing: Backing) {
     });
     let resumed = session.resume(whole[0].id.as_deref().unwrap()).send().await;
     assert_eq!(resumed.messages().len(), 4);
-    assert_eq!(resumed.frames().last(), whole.last(), "nobody is told to come back");
+    assert_eq!(resumed.frames().last(), whole.last(), "the client is not told to come back");
 }
 
 async fn a_broken_connection_is_recorded_in_the_end(backing: Backing) {
@@ -170,7 +171,7 @@ async fn a_broken_connection_is_recorded_in_the_end(backing: Backing) {
     strike(&faults, |c| matches!(c, Command::Detach(_)), &[Fault::BeforeCommit, Fault::BeforeCommit]);
     session.listen().stream().await.cut();
     host.heard.once(&session, Detached).await;
-    assert_eq!(faults.struck(), 2);
+    assert_eq!(faults.injected(), 2);
 }
 
 async fn a_resumed_stream_that_is_not_known_to_be_is_read(backing: Backing) {
@@ -227,7 +228,7 @@ async fn random_faults_lose_nothing_and_double_nothing(backing: Backing) {
     for call in calls {
         call.await.unwrap();
     }
-    assert!(faults.struck() > 50);
+    assert!(faults.injected() > 50);
     faults.clear();
     assert_eq!(session.say(1, "echo", json!({"text": "all well"})).await, "all well");
 }

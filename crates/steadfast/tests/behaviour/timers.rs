@@ -1,4 +1,5 @@
-//! Waits that go by the machine's clock: a silent stream is kept alive, an old connection is sent away.
+//! Waits that go by the machine's clock: a silent stream is kept alive, an old connection is sent
+//! away.
 
 use std::time::Duration;
 

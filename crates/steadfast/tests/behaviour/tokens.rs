@@ -1,4 +1,5 @@
-//! A client names its session, or its task, with a token that works like a password. No store holds one.
+//! A client names its session, or its task, with a token that works like a password. No store holds
+//! one.
 
 use steadfast::SessionToken;
 
@@ -7,7 +8,8 @@ use crate::support::{Backing, Host, Modern, Session, json};
 
 crate::on_shared_stores!(a_store_never_sees_a_token);
 
-/// Two nodes serve a session and a task and send each other hints. Rows, keys, channels, payloads: each has the hash.
+/// Two nodes serve a session and a task and send each other hints. Rows, keys, channels, payloads:
+/// each has the hash.
 async fn a_store_never_sees_a_token(backing: Backing) {
     let recorded = Recorded::new(backing);
     let here = Host::start_on(recorded.place.clone(), |builder| builder).await;

@@ -48,7 +48,7 @@ impl Gates {
     }
 
     fn gate(&self, name: &str) -> Arc<Gate> {
-        let mut gates = self.0.lock().expect("nobody panics here");
+        let mut gates = self.0.lock().expect("the lock is not poisoned");
         let made = || Arc::new(Gate { open: watch::Sender::new(false), reached: watch::Sender::new(0) });
         Arc::clone(gates.entry(name.to_owned()).or_insert_with(made))
     }

@@ -102,7 +102,8 @@ impl TestHandler {
                 let _ = context.peer.notify_progress(ProgressNotificationParam::new(token, 1.0)).await;
                 Ok("said".to_owned())
             }
-            // Says that `what` has changed: the tools, the prompts, the resources, or the resource of that URI.
+            // Says that `what` has changed: the tools, the prompts, the resources, or the resource
+            // of that URI.
             "announce" => {
                 match text("what").as_str() {
                     "tools" => context.peer.notify_tool_list_changed().await,
@@ -167,8 +168,8 @@ impl TestHandler {
                 drop(ask);
                 Ok("gone".to_owned())
             }
-            // Says on a standalone stream that the resource `uri` has changed; waits at the gate `name` before,
-            // if there is one.
+            // Says on a standalone stream that the resource `uri` has changed; waits at the gate
+            // `name` before, if there is one.
             "notify_later" => {
                 if arguments.contains_key("name") {
                     self.gates.pass(&text("name")).await;
@@ -189,8 +190,8 @@ impl TestHandler {
         }
     }
 
-    /// `progress`, `close` (its connection), `panic`, `until_cancelled`, `log:BYTES`, `gate:NAME`, `mark:NAME`, `sleep:MILLISECONDS` and
-    /// `fail:CODE`, one after the other; then it says `text`.
+    /// `progress`, `close` (its connection), `panic`, `until_cancelled`, `log:BYTES`, `gate:NAME`,
+    /// `mark:NAME`, `sleep:MILLISECONDS` and `fail:CODE`, one after the other; then it says `text`.
     async fn steps(
         &self,
         arguments: &Map<String, Value>,
@@ -299,14 +300,15 @@ impl ServerHandler for TestHandler {
         (self.gates.count("own subscriptions") > 0).then(|| requested.clone())
     }
 
-    /// Says through the sink that the tools changed, and then things that nobody may hear.
+    /// Announces through the sink that the tools changed, and then sends messages that no client
+    /// may receive.
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
         self.gates.mark("own listen");
-        // Whoever subscribed may have gone already.
+        // The subscriber may have gone already.
         let _ = context.sink().notify_tool_list_changed().await;
         let peer = &context.request_context().peer;
         let _ = peer.notify_prompt_list_changed().await;
-        let changed = ResourceUpdatedNotificationParam::new("test:nobody asked");
+        let changed = ResourceUpdatedNotificationParam::new("test:not asked for");
         let _ = peer.notify_resource_updated(changed).await;
         let custom = CustomNotification::new("notifications/made/up", None);
         let _ = peer.send_notification(ServerNotification::CustomNotification(custom)).await;
@@ -381,7 +383,7 @@ impl ServerHandler for TestHandler {
     }
 }
 
-/// Leaves a mark when whoever holds it is gone.
+/// Leaves a mark when its holder drops it.
 #[derive(Debug)]
 struct MarkOnDrop(Gates, &'static str);
 
@@ -426,7 +428,7 @@ async fn ask_many(context: &RequestContext<RoleServer>, n: u64) -> Result<String
 
 async fn progress(context: &RequestContext<RoleServer>, step: u64) {
     let Some(token) = context.meta.get_progress_token() else { return };
-    // Nobody may be listening; the tool does not depend on it.
+    // The client may not be listening. The tool does not depend on it.
     let _ = context.peer.notify_progress(ProgressNotificationParam::new(token, step as f64)).await;
 }
 

@@ -15,7 +15,8 @@ use super::{Gates, Heard, TestHandler, within};
 /// Settings of a server.
 pub(crate) type Configure = Arc<dyn Fn(Builder<TestHandler>) -> Builder<TestHandler> + Send + Sync>;
 
-/// A server on a port of its own, on a runtime of its own: when that ends, all its tasks do, as in a process.
+/// A server on a port of its own, on a runtime of its own: when that ends, all its tasks do, as in
+/// a process.
 pub(crate) struct Host {
     configure: Configure,
     place: Place,
@@ -93,7 +94,7 @@ impl Host {
         end(runtime, server).await;
     }
 
-    /// Ends at once, as with `kill -9`: nothing is drained, nothing is told to anybody.
+    /// Ends at once, as with `kill -9`: the host drains nothing and notifies no client and no node.
     pub(crate) async fn crash(&mut self) {
         let Some(Process { runtime, server, .. }) = self.process.take() else { return };
         end(runtime, server).await;
@@ -106,7 +107,7 @@ impl Host {
     }
 
     /// Files in the directory of its store that say which processes live.
-    #[allow(dead_code, reason = "not every test binary buries the living")]
+    #[allow(dead_code, reason = "not every test binary makes a running node look dead")]
     pub(crate) fn signs_of_life(&self) -> Vec<std::path::PathBuf> {
         self.place.signs_of_life()
     }
@@ -148,7 +149,7 @@ impl Host {
                 let told = async {
                     let _ = stopped.await;
                 };
-                let limits = listen::Limits { farewell: Duration::ZERO, ..listen::Limits::default() };
+                let limits = listen::Limits { shutdown_grace: Duration::ZERO, ..listen::Limits::default() };
                 listen::serve(listener, service, limits, told).await.expect("the accept loop");
             });
             (server, address)

@@ -102,7 +102,8 @@ impl Request {
         self
     }
 
-    /// Exactly what goes over the wire. `Content-Length` is added if there is a body and no other framing.
+    /// Exactly what goes over the wire. `Content-Length` is added if there is a body and no other
+    /// framing.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let named = |name: &str| self.headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name));
         let mut head = format!("{} {} HTTP/1.1\r\n", self.method, self.path);

@@ -12,9 +12,10 @@ pub(crate) enum Round {
     Ask(InputRequiredResult),
 }
 
-/// Asks for each of `arguments.kinds`, one round after the other, and then says what it was told. The state between rounds
-/// is what was answered so far. With `arguments.forgetful` there is no state; with `arguments.idle` it only sends the
-/// client round once, without a question; with `arguments["lost for words"]` it asks nothing and gives nothing.
+/// Asks for each of `arguments.kinds`, one round after the other, and then says what it was told.
+/// The state between rounds is what was answered so far. With `arguments.forgetful` there is no
+/// state; with `arguments.idle` it only sends the client round once, without a question; with
+/// `arguments["lost for words"]` it asks nothing and gives nothing.
 pub(crate) fn next_round(
     arguments: &Map<String, Value>,
     state: Option<&str>,

@@ -1,7 +1,8 @@
-//! What tests over real HTTP are made of: a host that serves a handler made for tests, and clients that see every
-//! byte.
+//! What tests over real HTTP are made of: a host that serves a handler made for tests, and clients
+//! that see every byte.
 //!
-//! Tests control what happens when through gates and a clock of their own. The timeouts in here only find hangs.
+//! Tests control what happens when through gates and a clock of their own. The timeouts in here
+//! only find hangs.
 #![allow(dead_code, unused_imports, reason = "each test binary uses a part of this")]
 
 pub(crate) mod gates;
@@ -38,7 +39,8 @@ pub(crate) use sse::{Frame, Stream};
 /// What a test sets a host up with.
 pub(crate) type Builder = steadfast::Builder<TestHandler>;
 
-/// Waits for what must come. Panics after a time that is long for every machine, so that a hang is a failure.
+/// Waits for what must come. Panics after a time that is long for every machine, so that a hang is
+/// a failure.
 pub(crate) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
     match tokio::time::timeout(Duration::from_secs(20), work).await {
         Ok(done) => done,

@@ -1,7 +1,7 @@
 //! A client of 2026-07-28: each request stands for itself.
 
 use serde_json::{Value, json};
-use steadfast_wire::mirrored;
+use steadfast_wire::header_annotations;
 
 use super::session::said;
 use super::{Host, Http, Reply, Request, Stream};
@@ -51,13 +51,13 @@ impl Modern {
             meta.as_object_mut().expect("an object").extend(own.clone());
         }
         params["_meta"] = meta;
-        let name =
-            mirrored::name_member(method).and_then(|member| params[member].as_str().map(str::to_owned));
+        let name = header_annotations::name_member(method)
+            .and_then(|member| params[member].as_str().map(str::to_owned));
         let message = json!({"jsonrpc": "2.0", "id": id.into(), "method": method, "params": params});
         let mut request = self.http.post(&message).header("MCP-Protocol-Version", VERSION);
         request = request.header("Mcp-Method", method);
         if let Some(name) = name {
-            request = request.header("Mcp-Name", &mirrored::encode(&name));
+            request = request.header("Mcp-Name", &header_annotations::encode(&name));
         }
         match &self.token {
             Some(token) => request.header("Authorization", token),
@@ -81,6 +81,15 @@ impl Modern {
 
     pub(crate) async fn ask(&self, id: impl Into<Value>, method: &str, params: Value) -> Reply {
         self.request(id, method, params).send().await
+    }
+
+    /// A GET for what came after an event.
+    pub(crate) fn resume(&self, event: &str) -> Request {
+        let request = self.http.get().header("MCP-Protocol-Version", VERSION).header("Last-Event-ID", event);
+        match &self.token {
+            Some(token) => request.header("Authorization", token),
+            None => request,
+        }
     }
 
     pub(crate) fn listen(&self, id: impl Into<Value>, filter: Value) -> Request {

@@ -16,7 +16,8 @@ pub(crate) enum Backing {
     Postgres,
 }
 
-/// A place that hosts are started on, one after the other or, unless it is memory, at once. Nobody else is there.
+/// A place that hosts are started on, one after the other or, unless it is memory, at once. Only
+/// the hosts of one test use it.
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
     Memory,
@@ -27,8 +28,8 @@ pub(crate) enum Place {
 }
 
 impl Backing {
-    /// A place that several processes share: of the kind that the variable names, if it can be had, and otherwise one that needs no
-    /// server.
+    /// A place that several processes share: of the kind that the variable names, if it can be had,
+    /// and otherwise one that needs no server.
     #[allow(dead_code, reason = "not every test binary leaves the choice")]
     pub(crate) fn shared() -> Self {
         let named = match std::env::var("STEADFAST_TEST_STORE").as_deref() {
@@ -50,7 +51,7 @@ impl Backing {
         matches!(self, Self::Memory | Self::Sqlite) || address(self).is_some()
     }
 
-    /// A place where nobody has been.
+    /// Returns a place that no host has used.
     pub(crate) fn place(self) -> Place {
         match self {
             Self::Memory => Place::Memory,
@@ -73,7 +74,7 @@ impl Place {
     }
 
     /// Files beside a SQLite file that say which processes live.
-    #[allow(dead_code, reason = "not every test binary buries the living")]
+    #[allow(dead_code, reason = "not every test binary makes a running node look dead")]
     pub(crate) fn signs_of_life(&self) -> Vec<std::path::PathBuf> {
         let Self::File(folder) = self else { panic!("{self:?} has no such files") };
         let files = std::fs::read_dir(folder.path()).expect("the folder");
@@ -89,15 +90,15 @@ impl Place {
     pub(crate) fn open_twice(&self, rules: Rules) -> [Arc<dyn Store>; 2] {
         if let Self::Memory = self {
             let store = MemoryStore::new(rules);
-            let beside = store.beside();
+            let beside = store.handle_for_another_node();
             return [Arc::new(store), Arc::new(beside)];
         }
         [self.open(rules.clone()), self.open(rules)]
     }
 }
 
-/// A name on a server that nothing else has, if there is such a server and the tests are built for it. Nodes are taken for dead
-/// sooner than in earnest.
+/// A name on a server that nothing else has, if there is such a server and the tests are built for
+/// it. Nodes are taken for dead sooner than in earnest.
 pub(crate) fn address(backing: Backing) -> Option<String> {
     match backing {
         #[cfg(feature = "redis")]
@@ -116,8 +117,8 @@ pub(crate) fn address(backing: Backing) -> Option<String> {
     }
 }
 
-/// Makes a test of each named function, which takes a [`Backing`], on every store: in memory, on SQLite, and on those servers
-/// that are built in and can be had here.
+/// Makes a test of each named function, which takes a [`Backing`], on every store: in memory, on
+/// SQLite, and on those servers that are built in and can be had here.
 #[macro_export]
 macro_rules! on_every_store {
     ($($name:ident),+ $(,)?) => {
@@ -130,7 +131,7 @@ macro_rules! on_every_store {
     };
 }
 
-/// The same on those that several processes can share.
+/// Runs each test on every store that several processes can share.
 #[allow(unused_macros, reason = "not every test binary has such tests")]
 #[macro_export]
 macro_rules! on_shared_stores {

@@ -7,25 +7,25 @@ use rmcp::model::{
     InputResponses, SamplingMessage,
 };
 use rmcp::service::{RequestContext, RoleServer};
-use steadfast::{Answers, Questions};
+use steadfast::{Answers, InputRequests};
 
 /// Asks two things at once, then a third, and says what it heard.
 pub(crate) async fn run(
     request: &CallToolRequestParams,
     context: &RequestContext<RoleServer>,
 ) -> Result<CallToolResponse, ErrorData> {
-    let known: Option<String> = Questions::recall(request)?.flatten();
+    let known: Option<String> = InputRequests::recall(request)?.flatten();
     let known = match known {
         Some(known) => known,
         None => {
-            let questions = ask(ask(Questions::new(), "one"), "two").remember(&None::<String>)?;
+            let questions = ask(ask(InputRequests::new(), "one"), "two").remember(&None::<String>)?;
             match questions.answers(request, context).await? {
                 Answers::All(answers) => format!("{} {}", heard(&answers, "one"), heard(&answers, "two")),
                 Answers::NotYet(result) => return Ok(result.into()),
             }
         }
     };
-    match ask(Questions::new(), "three").remember(&Some(&known))?.answers(request, context).await? {
+    match ask(InputRequests::new(), "three").remember(&Some(&known))?.answers(request, context).await? {
         Answers::All(answers) => {
             let text = format!("{known} {}", heard(&answers, "three"));
             Ok(CallToolResult::success(vec![ContentBlock::text(text)]).into())
@@ -34,7 +34,7 @@ pub(crate) async fn run(
     }
 }
 
-fn ask(questions: Questions, name: &str) -> Questions {
+fn ask(questions: InputRequests, name: &str) -> InputRequests {
     questions.sample(name, CreateMessageRequestParams::new(vec![SamplingMessage::user_text(name)], 9))
 }
 

@@ -16,7 +16,8 @@ pub(crate) struct Recorded {
 }
 
 impl Recorded {
-    /// A place where no session has been. A store that has a server reaches it through a proxy that records.
+    /// A place where no session has been. A store that has a server reaches it through a proxy that
+    /// records.
     pub(crate) fn new(backing: Backing) -> Self {
         let sent = Arc::default();
         let place = match address(backing) {

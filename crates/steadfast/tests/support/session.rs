@@ -33,7 +33,7 @@ impl Session {
         session
     }
 
-    /// The same session, by way of another host.
+    /// Returns this session as a client of another host uses it.
     pub(crate) fn via(&self, host: &Host) -> Self {
         Self { http: Http::to(host), ..self.clone() }
     }

@@ -55,8 +55,8 @@ impl std::fmt::Debug for Frame {
     }
 }
 
-/// What a resumed stream brought, without comments, behind the event that repeats the id it was resumed from. A stream that is
-/// over and has nothing left brings neither.
+/// What a resumed stream brought, without comments, behind the event that repeats the id it was
+/// resumed from. A stream that is over and has nothing left brings neither.
 pub(crate) fn resumed(frames: &[Frame], from: &str) -> Vec<Frame> {
     let mut events = frames.iter().filter(|frame| frame.comment.is_none()).cloned();
     let Some(first) = events.next() else { return Vec::new() };

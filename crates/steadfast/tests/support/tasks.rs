@@ -31,7 +31,7 @@ pub(crate) async fn start(
             tasks
                 .start(options, |task| async move {
                     gates.pass(&name).await;
-                    task.say("through the gate").await.map_err(failed)?;
+                    task.set_status_message("through the gate").await.map_err(failed)?;
                     done(say)
                 })
                 .await
@@ -62,7 +62,7 @@ async fn ask_two(task: TaskContext) -> Result<CallToolResult, ErrorData> {
     let roots =
         || -> InputRequest { serde_json::from_value(json!({ "method": "roots/list" })).expect("a request") };
     let (one, two) = (roots(), roots());
-    let (one, two) = tokio::join!(task.ask("one", &one), task.ask("two", &two));
+    let (one, two) = tokio::join!(task.request_input("one", &one), task.request_input("two", &two));
     done(format!("{} {}", one.map_err(failed)?, two.map_err(failed)?))
 }
 

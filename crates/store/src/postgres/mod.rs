@@ -1,16 +1,17 @@
-//! Sessions in PostgreSQL: any number of processes on any number of machines share them.
+//! [`PostgresStore`]: keeps sessions in PostgreSQL. Any number of processes on any number of
+//! machines share them.
 //!
-//! A session is a row, its parts and its events. One function of the database commits to it; see
-//! [`remote`](crate::remote) for what that means. The functions and tables are in a schema that the store makes and
-//! keeps up to date by itself.
+//! A session is a row with its parts and its events. One function of the database commits to a
+//! session; [`remote`](crate::remote) explains how. The tables and functions are in a schema that
+//! the store creates and migrates by itself.
 
-mod backing;
-mod failure;
-mod line;
-mod lines;
-mod listener;
+mod connection;
+mod database;
+mod errors;
+mod hint_listener;
+mod migrations;
 mod options;
-mod schema;
+mod pool;
 mod tls;
 
 use std::time::Duration;
@@ -18,31 +19,33 @@ use std::time::Duration;
 use steadfast_session::{NodeId, Rules};
 
 use crate::error::StoreError;
-use crate::remote::{Remote, Settings, keep_for, remote_store};
-use backing::Postgres;
+use crate::remote::{RemoteStore, Settings, remote_store, session_ttl};
+use database::PostgresDatabase;
 pub use options::PostgresOptions;
 
-/// The store for many machines that have a database. Dropping it finishes what is queued.
+/// A store in PostgreSQL, for processes on many machines. Dropping it waits until all queued
+/// operations are done.
 #[derive(Debug)]
-pub struct PostgresStore(Remote);
+pub struct PostgresStore(RemoteStore);
 
 impl PostgresStore {
-    /// Makes the schema, or brings it up to date. A server that refuses that is an error, and so is one that holds a newer schema;
-    /// one that cannot be reached is not: the store says so when it is used, and recovers by itself.
+    /// Opens the store, and creates or migrates the schema. Fails if the server refuses that, or if
+    /// a newer release has migrated the schema. If the server cannot be reached, this succeeds, and
+    /// operations fail until the server can be reached.
     pub fn open(rules: Rules, options: PostgresOptions) -> Result<Self, StoreError> {
         let settings = Settings {
             heartbeat: options.heartbeat,
-            patience: options.patience,
-            pause: Duration::from_millis(25),
-            keep: keep_for(&rules),
+            retry_window: options.retry_window,
+            retry_interval: Duration::from_millis(25),
+            session_ttl: session_ttl(&rules),
             poll_interval: options.poll_interval,
-            hears_others: options.hears_others,
+            receives_hints: options.receives_hints,
         };
-        let open = async move |news| Postgres::open(&options, news).await;
-        Remote::start("postgres-store", rules, settings, open).map(Self)
+        let open = async move |hints| PostgresDatabase::open(&options, hints).await;
+        RemoteStore::start("postgres-store", rules, settings, open).map(Self)
     }
 
-    /// Nodes that have joined through this store and not left.
+    /// Returns the nodes that have joined through this store and have not left.
     pub fn nodes(&self) -> Vec<NodeId> {
         self.0.nodes().iter().copied().collect()
     }

@@ -1,4 +1,4 @@
-//! How PostgreSQL is used, and its address as people write it.
+//! [`PostgresOptions`]: how to reach and use PostgreSQL. Parses its address.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,53 +6,64 @@ use std::time::Duration;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
 
-/// The longest name of a schema. Channels are named after it and a node, and names end at 63 bytes.
-const LONGEST_SCHEMA: usize = 40;
+/// The longest name of a schema. The name of a channel consists of the schema and a node id, and
+/// PostgreSQL truncates names at 63 bytes.
+const MAX_SCHEMA_NAME_LENGTH: usize = 40;
 
-/// A beat is waited for this long, however short `node_ttl` is: whoever gives up too soon is never heard.
-const SHORTEST_WAIT: Duration = Duration::from_millis(250);
+/// The shortest time to wait for the reply to a heartbeat, however short `node_ttl` is. With a
+/// shorter wait, every heartbeat might fail.
+const MIN_HEARTBEAT_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// How PostgreSQL is used. The password in it is not shown.
+/// How to reach and use PostgreSQL. The `Debug` output does not contain the password.
 #[derive(Clone, Debug)]
 pub struct PostgresOptions {
+    /// The server and the credentials.
     pub address: Address,
-    /// The authorities to believe, in PEM, instead of those of the operating system.
+    /// A PEM file with the certificate authorities to trust, instead of those of the operating
+    /// system.
     pub ca: Option<PathBuf>,
-    /// Where the tables are, for those who share a database.
+    /// The schema with the tables, for stores that share a database.
     pub schema: String,
-    /// Connections for commands, at most. One more listens for news, and one shows that this process is alive.
+    /// The largest number of connections for commands. The store uses two more: one for hints, and
+    /// one for heartbeats.
     pub connections: usize,
+    /// How long connecting may take.
     pub connect_timeout: Duration,
     /// How long one request may take.
     pub response_timeout: Duration,
-    /// How long a command is tried again while the server does not answer. After that its caller is told.
-    pub patience: Duration,
-    /// How often this process shows that it is alive, and how long others wait for that before they take it for dead.
+    /// How long a request is retried while the server does not reply. After that the operation
+    /// fails.
+    pub retry_window: Duration,
+    /// How often this process sends a heartbeat.
     pub heartbeat: Duration,
+    /// After how long without a heartbeat a node counts as dead.
     pub node_ttl: Duration,
-    /// How often to look for changes of other processes of which the news was lost.
+    /// How often nodes poll for changes of other processes whose hint was lost.
     pub poll_interval: Duration,
-    /// Whether to signal what other processes change. Tests that count signals do without.
+    /// Whether to send and receive hints, and to signal what other processes change. Tests that
+    /// count signals turn this off.
     #[doc(hidden)]
-    pub hears_others: bool,
+    pub receives_hints: bool,
 }
 
-/// Where the server is, and who asks.
+/// The address of the server, with user, password and database.
 #[derive(Clone, Debug)]
 pub struct Address(pub(super) Config);
 
 impl PostgresOptions {
-    /// Reads an address as people write it: `postgres://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]`. Settings may follow, as in
-    /// `?schema=NAME&node_ttl=3000`:
+    /// Parses an address: `postgres://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]`. Settings may
+    /// follow, as in `?schema=NAME&node_ttl=3000`:
     ///
-    /// - `schema`: where the tables are (`steadfast`)
-    /// - `node_ttl`: after how many milliseconds of silence a process is taken for dead (3000)
-    /// - `connections`: how many there may be for commands (8)
-    /// - `sslmode`: `verify-full` (or `require`, which is the same here) for TLS with a certificate that is verified, `disable`
-    ///   for none. Without it, TLS unless the server is on this machine.
-    /// - `sslrootcert`: a file with the authorities to believe, instead of those of the operating system
+    /// - `schema`: the schema with the tables (default `steadfast`)
+    /// - `node_ttl`: after how many milliseconds without a heartbeat a process counts as dead
+    ///   (3000)
+    /// - `connections`: the largest number of connections for commands (8)
+    /// - `sslmode`: `verify-full` or `require` for TLS (both verify the certificate), `disable` for
+    ///   no TLS. The default is TLS unless the server is on this machine.
+    /// - `sslrootcert`: a file with the certificate authorities to trust, instead of those of the
+    ///   operating system
     ///
-    /// and whatever else the client library knows. `None` if it is no such address.
+    /// All other settings go to the client library. Returns `None` if the address is invalid.
     pub fn parse(text: &str) -> Option<Self> {
         let (address, settings) = text.split_once('?').unwrap_or((text, ""));
         let (mut own, mut others) = (Vec::new(), Vec::new());
@@ -78,29 +89,29 @@ impl PostgresOptions {
                     options.heartbeat = options.node_ttl / 4;
                 }
                 "connections" => options.connections = value.parse().ok().filter(|count| *count > 0)?,
-                "sslmode" => drop(options.address.0.ssl_mode(mode(value)?)),
+                "sslmode" => drop(options.address.0.ssl_mode(parse_ssl_mode(value)?)),
                 _ => options.ca = Some(value.into()),
             }
         }
-        is_schema(&options.schema).then_some(options)
+        is_valid_schema_name(&options.schema).then_some(options)
     }
 
-    /// For the connection on which this process shows that it is alive, and nothing else waits: a beat that is not answered is
-    /// given up, and its connection with it, while there is time for another.
-    pub(super) fn for_beats(&self) -> Self {
-        let within = |part: u32| (self.node_ttl / part).max(SHORTEST_WAIT);
+    /// Returns the options for the connection that sends only heartbeats. A heartbeat without a
+    /// reply is given up, and its connection closed, while there is still time for another one.
+    pub(super) fn for_heartbeats(&self) -> Self {
+        let within = |part: u32| (self.node_ttl / part).max(MIN_HEARTBEAT_TIMEOUT);
         Self {
             connections: 1,
             connect_timeout: self.connect_timeout.min(within(2)),
             response_timeout: self.response_timeout.min(within(4)),
-            patience: self.patience.min(within(4)),
+            retry_window: self.retry_window.min(within(4)),
             ..self.clone()
         }
     }
 
     fn new(mut config: Config) -> Self {
-        let is_near = config.get_hosts().iter().all(is_on_this_machine);
-        config.ssl_mode(if is_near { SslMode::Disable } else { SslMode::Require });
+        let is_local = config.get_hosts().iter().all(is_on_this_machine);
+        config.ssl_mode(if is_local { SslMode::Disable } else { SslMode::Require });
         if config.get_application_name().is_none() {
             config.application_name("steadfast");
         }
@@ -111,17 +122,18 @@ impl PostgresOptions {
             connections: 8,
             connect_timeout: Duration::from_secs(2),
             response_timeout: Duration::from_secs(2),
-            patience: Duration::from_secs(4),
+            retry_window: Duration::from_secs(4),
             heartbeat: Duration::from_millis(750),
             node_ttl: Duration::from_secs(3),
             poll_interval: Duration::from_secs(1),
-            hears_others: true,
+            receives_hints: true,
         }
     }
 }
 
-/// There is no mode in which a server is believed without a certificate, and none that does without TLS if it cannot be had.
-fn mode(name: &str) -> Option<SslMode> {
+/// Parses `sslmode`. No mode accepts a server without a verified certificate, and none falls back
+/// to a connection without TLS.
+fn parse_ssl_mode(name: &str) -> Option<SslMode> {
     match name {
         "disable" => Some(SslMode::Disable),
         "require" | "verify-full" => Some(SslMode::Require),
@@ -139,10 +151,13 @@ fn is_on_this_machine(host: &Host) -> bool {
     }
 }
 
-/// Names that need no thought between quotes, and none that belongs to the database itself.
-pub(super) fn is_schema(name: &str) -> bool {
+/// Returns true if a name is allowed: it needs no escaping between quotes, and is not reserved by
+/// PostgreSQL.
+pub(super) fn is_valid_schema_name(name: &str) -> bool {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == '-';
-    (1..=LONGEST_SCHEMA).contains(&name.len()) && name.chars().all(is_plain) && !name.starts_with("pg_")
+    (1..=MAX_SCHEMA_NAME_LENGTH).contains(&name.len())
+        && name.chars().all(is_plain)
+        && !name.starts_with("pg_")
 }
 
 #[cfg(test)]
@@ -150,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_as_people_write_them() {
+    fn addresses_are_parsed() {
         let parsed = |text: &str| PostgresOptions::parse(text).unwrap_or_else(|| panic!("{text}"));
         let plain = parsed("postgres://h");
         assert_eq!((plain.schema.as_str(), plain.connections, plain.ca), ("steadfast", 8, None));
@@ -180,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn tls_is_left_out_on_this_machine_or_when_told_to() {
+    fn tls_is_used_unless_the_server_is_local_or_it_is_disabled() {
         let mode = |text: &str| PostgresOptions::parse(text).expect("an address").address.0.get_ssl_mode();
         for local in
             ["postgres://localhost", "postgres://127.0.0.1", "postgres://[::1]", "postgres://%2Frun%2Fpg"]

@@ -1,4 +1,4 @@
-//! TLS for the connections: rustls, under the traits of the client library.
+//! TLS with rustls, behind the traits of the client library.
 
 use std::io;
 use std::path::Path;
@@ -14,24 +14,24 @@ use tokio_postgres::Socket;
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use tokio_rustls::TlsConnector;
 
-/// `None` where the address says that there is no TLS.
+/// Establishes TLS. `None` if the address disables TLS.
 #[derive(Clone)]
 pub(super) struct Tls(Option<TlsConnector>);
 
-/// A certificate or a name that is not believed: an answer, not a failure of the network.
+/// The certificate or the name of the server was rejected. This is a refusal, not a network error.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(super) struct NotBelieved(String);
+pub(super) struct UntrustedServer(String);
 
 impl Tls {
     pub(super) fn none() -> Self {
         Self(None)
     }
 
-    /// Believes the authorities in a file, or else those that the operating system believes.
+    /// Trusts the certificate authorities in a file, or else those of the operating system.
     pub(super) fn load(ca: Option<&Path>) -> Result<Self, String> {
         let roots = match ca {
-            Some(file) => authorities(file).map_err(|why| format!("{}: {why}", file.display()))?,
+            Some(file) => read_authorities(file).map_err(|why| format!("{}: {why}", file.display()))?,
             None => {
                 let mut roots = RootCertStore::empty();
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -48,21 +48,21 @@ impl Tls {
     }
 }
 
-fn authorities(file: &Path) -> Result<RootCertStore, String> {
+fn read_authorities(file: &Path) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_file_iter(file).map_err(|error| error.to_string())? {
         let certificate = certificate.map_err(|error| error.to_string())?;
         roots.add(certificate).map_err(|error| error.to_string())?;
     }
-    if roots.is_empty() { Err("there is no certificate in it".into()) } else { Ok(roots) }
+    if roots.is_empty() { Err("the file contains no certificate".into()) } else { Ok(roots) }
 }
 
 impl MakeTlsConnect<Socket> for Tls {
-    type Stream = Secured;
+    type Stream = TlsSocket;
     type TlsConnect = Handshake;
-    type Error = NotBelieved;
+    type Error = UntrustedServer;
 
-    fn make_tls_connect(&mut self, host: &str) -> Result<Handshake, NotBelieved> {
+    fn make_tls_connect(&mut self, host: &str) -> Result<Handshake, UntrustedServer> {
         Ok(Handshake { tls: self.clone(), host: host.to_owned() })
     }
 }
@@ -73,20 +73,20 @@ pub(super) struct Handshake {
 }
 
 impl TlsConnect<Socket> for Handshake {
-    type Stream = Secured;
+    type Stream = TlsSocket;
     type Error = Box<dyn std::error::Error + Send + Sync>;
-    type Future = Pin<Box<dyn Future<Output = Result<Secured, Self::Error>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<TlsSocket, Self::Error>> + Send>>;
 
     fn connect(self, socket: Socket) -> Self::Future {
         Box::pin(async move {
             let Some(connector) = self.tls.0 else {
-                return Err(NotBelieved("no TLS is set up".into()).into());
+                return Err(UntrustedServer("TLS is not configured".into()).into());
             };
-            let name = ServerName::try_from(self.host).map_err(|error| NotBelieved(error.to_string()))?;
+            let name = ServerName::try_from(self.host).map_err(|error| UntrustedServer(error.to_string()))?;
             match connector.connect(name, socket).await {
-                Ok(stream) => Ok(Secured(stream)),
+                Ok(stream) => Ok(TlsSocket(stream)),
                 Err(error) if error.get_ref().is_some_and(|why| why.is::<rustls::Error>()) => {
-                    Err(NotBelieved(error.to_string()).into())
+                    Err(UntrustedServer(error.to_string()).into())
                 }
                 Err(error) => Err(error.into()),
             }
@@ -94,16 +94,16 @@ impl TlsConnect<Socket> for Handshake {
     }
 }
 
-pub(super) struct Secured(tokio_rustls::client::TlsStream<Socket>);
+pub(super) struct TlsSocket(tokio_rustls::client::TlsStream<Socket>);
 
-impl TlsStream for Secured {
-    /// The certificate is verified already.
+impl TlsStream for TlsSocket {
+    /// Not needed: the certificate is verified.
     fn channel_binding(&self) -> ChannelBinding {
         ChannelBinding::none()
     }
 }
 
-impl AsyncRead for Secured {
+impl AsyncRead for TlsSocket {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -113,7 +113,7 @@ impl AsyncRead for Secured {
     }
 }
 
-impl AsyncWrite for Secured {
+impl AsyncWrite for TlsSocket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.0).poll_write(cx, buf)
     }

@@ -1,10 +1,13 @@
-//! The connection to a cluster.
+//! The connection to a Redis cluster.
 //!
-//! The client library follows a cluster's redirections, and by the same means it sends a request again whose connection broke:
-//! nobody hears of that, and a commit that was done the first time looks like one that others were faster than. So it is told to
-//! send a request once. It still learns from what it is told, and whoever waits tries again anyway. One redirection is left that has
-//! to be followed there and then, for as long as a slot moves (`ASK`): for that there is a second client, and of its answers
-//! everybody knows that they may be to the second of two requests.
+//! The client library follows the redirections of a cluster by sending a request again. By the same
+//! mechanism it repeats a request whose connection broke, and does not report that. A commit that
+//! took effect the first time would then look like a conflict with another process. So the library
+//! is configured to send each request once. It still updates its slot map from a `MOVED`
+//! redirection, and the caller retries anyway.
+//!
+//! One redirection must be followed at once: `ASK`, which a cluster sends while it moves a slot.
+//! For that there is a second client. Its replies are marked as [`Delivery::MaybeRepeated`].
 
 use std::sync::{Arc, OnceLock};
 
@@ -16,54 +19,56 @@ use redis::{Cmd, ErrorKind, ProtocolVersion, PushInfo, RedisError, ServerErrorKi
 
 use super::RedisOptions;
 
-/// How often a request may have reached a server by the time it is answered.
+/// How often a request may have reached a server when its reply arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Sent {
+pub(super) enum Delivery {
     Once,
-    PerhapsMore,
+    MaybeRepeated,
 }
 
-/// Clones are the same connection.
+/// A connection to a cluster. Clones share it.
 #[derive(Clone)]
 pub(super) struct Cluster {
+    /// Sends each request once.
     once: ClusterConnection,
-    follower: Arc<Follower>,
+    redirect_client: Arc<RedirectClient>,
 }
 
-/// Made when it is first needed.
-struct Follower {
+/// A client that follows redirections. Its connection is opened when it is first needed.
+struct RedirectClient {
     client: ClusterClient,
     connection: OnceLock<ClusterConnection>,
 }
 
 impl Cluster {
-    /// Does not wait for the servers: the first request does.
+    /// Prepares the connection without waiting for the servers. The first request waits.
     pub(super) fn new(
         options: &RedisOptions,
-        hear: impl Fn(PushInfo) -> Result<(), ()> + Send + Sync + 'static,
+        on_push: impl Fn(PushInfo) -> Result<(), ()> + Send + Sync + 'static,
     ) -> Result<Self, RedisError> {
-        let once = builder(options).retries(0).push_sender(hear).build()?;
-        let follower = Follower { client: builder(options).build()?, connection: OnceLock::new() };
-        Ok(Self { once: connection(&once), follower: Arc::new(follower) })
+        let once = builder(options).retries(0).push_sender(on_push).build()?;
+        let redirect_client =
+            RedirectClient { client: builder(options).build()?, connection: OnceLock::new() };
+        Ok(Self { once: connection(&once), redirect_client: Arc::new(redirect_client) })
     }
 
-    pub(super) async fn request(&self, command: &Cmd) -> (Result<Value, RedisError>, Sent) {
+    pub(super) async fn request(&self, command: &Cmd) -> (Result<Value, RedisError>, Delivery) {
         let answer = self.once.clone().req_packed_command(command).await.and_then(Value::extract_error);
         match answer {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::Ask) => {
-                let Follower { client, connection: made } = &*self.follower;
-                let mut follower = made.get_or_init(|| connection(client)).clone();
-                let answer = follower.req_packed_command(command).await;
-                (answer.and_then(Value::extract_error), Sent::PerhapsMore)
+                let RedirectClient { client, connection: made } = &*self.redirect_client;
+                let mut redirect_client = made.get_or_init(|| connection(client)).clone();
+                let answer = redirect_client.req_packed_command(command).await;
+                (answer.and_then(Value::extract_error), Delivery::MaybeRepeated)
             }
-            answer => (answer, Sent::Once),
+            answer => (answer, Delivery::Once),
         }
     }
 
-    /// Asks one of the servers, whichever is there.
+    /// Sends `PING` to a random server that is connected.
     pub(super) async fn ping(&self) -> Result<(), RedisError> {
-        let anybody = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
-        let answer = self.once.clone().route_command(redis::cmd("PING"), anybody).await;
+        let any_server = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
+        let answer = self.once.clone().route_command(redis::cmd("PING"), any_server).await;
         answer.and_then(Value::extract_error).map(drop)
     }
 

@@ -1,33 +1,37 @@
-//! The names of keys, events and channels.
+//! The names of keys, events and channels in Redis.
 //!
-//! Everything of a session has the session in braces, so that a cluster keeps it together; the lists beside the sessions are
-//! together under the prefix.
+//! All keys of a session have the session id in braces, so that a cluster keeps them in one slot.
+//! The keys of the indexes have the prefix in braces, so that they share a slot as well.
 
-use steadfast_session::{NodeId, Principal, SessionId, StreamNo};
+use steadfast_session::{Class, NodeId, Principal, SessionId, StreamNo};
 
-use crate::remote::backing::{EventKey, Listed};
-use crate::remote::{class_code, class_of};
+use crate::remote::database::{EventKey, IndexKey};
 
 #[derive(Debug)]
 pub(super) struct Keys {
     prefix: String,
-    pub(super) agenda: String,
+    /// All sessions, by the time of their next sweep.
+    pub(super) sweep_schedule: String,
+    /// Sessions that have closed and are not removed yet.
     pub(super) closed: String,
-    pub(super) by_principal: String,
+    /// The principals, by the number of their open sessions.
+    pub(super) principals: String,
+    /// All nodes, by the time of their last heartbeat.
     pub(super) nodes: String,
+    /// The last heartbeat of any node, and the end of the last time without any heartbeats.
     pub(super) pulse: String,
 }
 
 impl Keys {
     pub(super) fn new(prefix: &str) -> Self {
-        let list = |name: &str| format!("{{{prefix}}}:{name}");
+        let index = |name: &str| format!("{{{prefix}}}:{name}");
         Self {
             prefix: prefix.to_owned(),
-            agenda: list("agenda"),
-            closed: list("closed"),
-            by_principal: list("principals"),
-            nodes: list("nodes"),
-            pulse: list("pulse"),
+            sweep_schedule: index("agenda"),
+            closed: index("closed"),
+            principals: index("holders"),
+            nodes: index("nodes"),
+            pulse: index("pulse"),
         }
     }
 
@@ -39,9 +43,14 @@ impl Keys {
         format!("{}:{{{}}}:log", self.prefix, session.text())
     }
 
-    /// The sessions in which a node may hold something.
-    pub(super) fn sessions_of(&self, node: NodeId) -> String {
+    /// Returns the key of the list of sessions in which a node may hold something.
+    pub(super) fn sessions_of_node(&self, node: NodeId) -> String {
         format!("{{{}}}:node:{}", self.prefix, node_name(node))
+    }
+
+    /// Returns the key of the set of open sessions of a principal.
+    pub(super) fn sessions_of_principal(&self, principal: &Principal) -> String {
+        format!("{{{}}}:of:{}", self.prefix, principal.as_str())
     }
 
     pub(super) fn channel(&self, node: NodeId) -> String {
@@ -57,20 +66,21 @@ pub(super) fn node_of(name: &[u8]) -> Option<NodeId> {
     u64::from_str_radix(std::str::from_utf8(name).ok()?, 16).ok().map(NodeId)
 }
 
-/// How the lists name a session: its bytes, which are shorter than its text, and its principal.
-pub(super) fn member(listed: &Listed) -> Vec<u8> {
-    [listed.session.as_bytes(), listed.principal.as_str().as_bytes()].concat()
+/// Returns how the indexes identify a session: the bytes of its id, which are shorter than its
+/// text, and its principal.
+pub(super) fn index_member(index_key: &IndexKey) -> Vec<u8> {
+    [index_key.session.as_bytes(), index_key.principal.as_str().as_bytes()].concat()
 }
 
-pub(super) fn listed_of(member: &[u8]) -> Option<Listed> {
-    let (id, principal) = member.split_first_chunk()?;
+pub(super) fn index_key_of(index_member: &[u8]) -> Option<IndexKey> {
+    let (id, principal) = index_member.split_first_chunk()?;
     let principal = Principal::new(std::str::from_utf8(principal).ok()?);
-    Some(Listed { session: SessionId::from_random(*id), principal })
+    Some(IndexKey { session: SessionId::from_random(*id), principal })
 }
 
-/// An event's name says everything about it but its payload.
+/// Returns the name of an event, which contains everything about the event except its payload.
 pub(super) fn event_name(key: &EventKey) -> String {
-    format!("{}.{}.{}.{}", key.stream, key.seq, class_code(key.class), key.size)
+    format!("{}.{}.{}.{}", key.stream, key.seq, key.class.code(), key.size)
 }
 
 pub(super) fn event_of(name: &[u8]) -> Option<EventKey> {
@@ -79,7 +89,7 @@ pub(super) fn event_of(name: &[u8]) -> Option<EventKey> {
     Some(EventKey {
         stream: StreamNo(number()?),
         seq: number()?,
-        class: class_of(number()?)?,
+        class: Class::from_code(u8::try_from(number()?).ok()?)?,
         size: u32::try_from(number()?).ok()?,
     })
 }

@@ -1,52 +1,62 @@
-//! Sessions in Redis or Valkey, on one server or on a cluster: any number of processes on any number of machines share them.
+//! [`RedisStore`]: keeps sessions in Redis or Valkey, on one server or on a cluster. Any number of
+//! processes on any number of machines share them.
 //!
-//! A session is two hashes, its rows and its events, which a cluster keeps together. One script commits to it; see
-//! [`remote`](crate::remote) for what that means. Beside the sessions there are a few lists that help to find them.
+//! A session is two hashes, its rows and its events, in one slot of a cluster. One script commits
+//! to a session; [`remote`](crate::remote) explains how. A few index keys beside the sessions help
+//! to find them.
 
-mod backing;
 mod cluster;
+mod connection;
+mod database;
 mod keys;
-mod link;
-mod single;
+mod single_server;
 
 use std::time::Duration;
 
 use steadfast_session::{NodeId, Rules};
 
 use crate::error::StoreError;
-use crate::remote::{Remote, Settings, keep_for, remote_store};
-use backing::Redis;
-use link::Link;
+use crate::remote::{RemoteStore, Settings, remote_store, session_ttl};
+use connection::Connection;
+use database::RedisDatabase;
 
-/// How Redis is used.
+/// How to reach and use Redis.
 #[derive(Clone)]
 pub struct RedisOptions {
-    /// `redis://` or, with TLS, `rediss://`, with the user's name and password if there are any. A cluster needs one of its
-    /// nodes, and may name several.
+    /// The addresses: `redis://` or, with TLS, `rediss://`, with user name and password if needed.
+    /// For a cluster one of its nodes is enough; several are safer.
     pub urls: Vec<String>,
+    /// Whether the addresses are those of a cluster.
     pub cluster: bool,
-    /// What all keys begin with, for those who share a server.
+    /// The prefix of all keys, for stores that share a server.
     pub prefix: String,
+    /// How long connecting may take.
     pub connect_timeout: Duration,
     /// How long one request may take.
     pub response_timeout: Duration,
-    /// How long a command is tried again while the server does not answer. After that its caller is told.
-    pub patience: Duration,
-    /// How often this process shows that it is alive, and how long others wait for that before they take it for dead.
+    /// How long a request is retried while the server does not reply. After that the operation
+    /// fails.
+    pub retry_window: Duration,
+    /// How often this process sends a heartbeat.
     pub heartbeat: Duration,
+    /// After how long without a heartbeat a node counts as dead.
     pub node_ttl: Duration,
-    /// How often to look for changes of other processes of which the news was lost.
+    /// How often nodes poll for changes of other processes whose hint was lost.
     pub poll_interval: Duration,
-    /// Whether to signal what other processes change. Tests that count signals do without.
+    /// Whether to send and receive hints, and to signal what other processes change. Tests that
+    /// count signals turn this off.
     #[doc(hidden)]
-    pub hears_others: bool,
+    pub receives_hints: bool,
 }
 
 impl RedisOptions {
-    /// Reads an address as people write it: `redis://[USER:PASSWORD@]HOST[:PORT][/DB]`, with TLS `rediss://`, and for a cluster
-    /// `redis+cluster://` or `rediss+cluster://` with any of its nodes, parted by commas. Settings may follow, as in
-    /// `?prefix=NAME&node_ttl=3000`: what all keys begin with, and after how many milliseconds of silence a process is
-    /// taken for dead. `None` if it is no such address.
+    /// Parses an address: `redis://[USER:PASSWORD@]HOST[:PORT][/DB]`, with TLS `rediss://`, and for
+    /// a cluster `redis+cluster://` or `rediss+cluster://` with one or more of its nodes, separated
+    /// by commas.
+    ///
+    /// Settings may follow, as in `?prefix=NAME&node_ttl=3000`: the prefix of all keys, and after
+    /// how many milliseconds without a heartbeat a process counts as dead. Returns `None` if the
+    /// address is invalid.
     pub fn parse(text: &str) -> Option<Self> {
         let (address, settings) = text.split_once('?').unwrap_or((text, ""));
         let (scheme, rest) = address.split_once("://")?;
@@ -61,11 +71,12 @@ impl RedisOptions {
         let at = if user.is_empty() { "" } else { "@" };
         let hosts: Vec<&str> = if cluster { hosts.split(',').collect() } else { vec![hosts] };
         let urls: Vec<String> = hosts.iter().map(|host| format!("{scheme}://{user}{at}{host}")).collect();
-        let fits = hosts.iter().zip(&urls).all(|(host, url)| !host.is_empty() && Link::understands(url));
+        let fits =
+            hosts.iter().zip(&urls).all(|(host, url)| !host.is_empty() && Connection::is_valid_url(url));
         let mut options = Self { urls, cluster, ..Self::new("") };
         for setting in settings.split('&').filter(|setting| !setting.is_empty()) {
             match setting.split_once('=')? {
-                ("prefix", name) if is_prefix(name) => name.clone_into(&mut options.prefix),
+                ("prefix", name) if is_valid_prefix(name) => name.clone_into(&mut options.prefix),
                 ("node_ttl", millis) => {
                     options.node_ttl = Duration::from_millis(millis.parse().ok().filter(|ttl| *ttl >= 100)?);
                     options.heartbeat = options.node_ttl / 4;
@@ -76,6 +87,7 @@ impl RedisOptions {
         fits.then_some(options)
     }
 
+    /// Returns the default options for one server.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             urls: vec![url.into()],
@@ -83,16 +95,16 @@ impl RedisOptions {
             prefix: "steadfast".to_owned(),
             connect_timeout: Duration::from_secs(1),
             response_timeout: Duration::from_secs(1),
-            patience: Duration::from_secs(3),
+            retry_window: Duration::from_secs(3),
             heartbeat: Duration::from_millis(750),
             node_ttl: Duration::from_secs(3),
             poll_interval: Duration::from_secs(1),
-            hears_others: true,
+            receives_hints: true,
         }
     }
 }
 
-/// Without addresses, which may hold a password.
+/// Leaves out the addresses, which may contain a password.
 impl std::fmt::Debug for RedisOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut text = f.debug_struct("RedisOptions");
@@ -100,37 +112,44 @@ impl std::fmt::Debug for RedisOptions {
     }
 }
 
-/// Braces would tell a cluster to keep together what does not belong together.
-fn is_prefix(name: &str) -> bool {
+/// Returns true if a prefix is allowed. Braces are not, because a cluster would use them to choose
+/// the slot of a key.
+fn is_valid_prefix(name: &str) -> bool {
     !name.is_empty() && !name.contains(['{', '}'])
 }
 
-/// The store for many machines. Dropping it finishes what is queued.
+/// A store in Redis, for processes on many machines. Dropping it waits until all queued operations
+/// are done.
 #[derive(Debug)]
-pub struct RedisStore(Remote);
+pub struct RedisStore(RemoteStore);
 
 impl RedisStore {
-    /// Does not wait for the server: a store that cannot be reached says so when it is used, and recovers by itself.
+    /// Opens the store without waiting for the server. If the server cannot be reached, operations
+    /// fail until it can. Fails if the prefix is not allowed.
     pub fn open(rules: Rules, options: RedisOptions) -> Result<Self, StoreError> {
-        if !is_prefix(&options.prefix) {
-            return Err(StoreError::Unavailable("a prefix of keys has letters, and no braces".into()));
+        if !is_valid_prefix(&options.prefix) {
+            return Err(StoreError::Unavailable(
+                "the key prefix must not be empty and must not contain braces".into(),
+            ));
         }
-        let keep = keep_for(&rules);
+        let session_ttl = session_ttl(&rules);
         let settings = Settings {
             heartbeat: options.heartbeat,
-            patience: options.patience,
-            pause: Duration::from_millis(25),
-            keep,
+            retry_window: options.retry_window,
+            retry_interval: Duration::from_millis(25),
+            session_ttl,
             poll_interval: options.poll_interval,
-            hears_others: options.hears_others,
+            receives_hints: options.receives_hints,
         };
-        let open = async move |news| {
-            Link::open(&options, news).map(|link| Redis::new(link, &options.prefix, keep, options.node_ttl))
+        let open = async move |hints| {
+            Connection::open(&options, hints).map(|connection| {
+                RedisDatabase::new(connection, &options.prefix, session_ttl, options.node_ttl)
+            })
         };
-        Remote::start("redis-store", rules, settings, open).map(Self)
+        RemoteStore::start("redis-store", rules, settings, open).map(Self)
     }
 
-    /// Nodes that have joined through this store and not left.
+    /// Returns the nodes that have joined through this store and have not left.
     pub fn nodes(&self) -> Vec<NodeId> {
         self.0.nodes().iter().copied().collect()
     }
@@ -142,7 +161,7 @@ remote_store!(RedisStore);
 mod tests {
     use super::*;
 
-    /// The addresses, whether it is a cluster, and the prefix.
+    /// Returns the addresses, whether it is a cluster, and the prefix.
     fn parsed(text: &str) -> Option<(Vec<String>, bool, String)> {
         RedisOptions::parse(text).map(|options| (options.urls, options.cluster, options.prefix))
     }
@@ -154,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_read_as_people_write_them() {
+    fn addresses_are_parsed() {
         let expect = |text: &str, urls: &[&str], cluster: bool, prefix: &str| {
             let urls = urls.iter().map(|url| (*url).to_owned()).collect();
             assert_eq!(parsed(text), Some((urls, cluster, prefix.to_owned())), "{text}");

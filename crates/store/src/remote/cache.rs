@@ -1,42 +1,43 @@
-//! Sessions that a node has in memory, so that a hot one is not loaded for each command.
+//! The cache of sessions in memory, which saves loading a session for every command.
 
 use std::collections::HashMap;
 
 use steadfast_session::SessionId;
 
-use super::slot::Slot;
+use super::cached_session::CachedSession;
 
-/// Sessions in memory.
-const SESSIONS: usize = 16_384;
+const MAX_SESSIONS: usize = 16_384;
 
-/// What they may weigh together.
-const BYTES: u64 = 64 << 20;
+/// The largest total size of the sessions in the cache.
+const MAX_BYTES: u64 = 64 << 20;
 
-/// Two generations: what is used moves to the young one, and when that has half of the room, the old one is forgotten
-/// and the young one grows old.
+/// A cache with two generations, which approximates "least recently used" without a list.
+///
+/// A session that is used moves to the young generation. When the young generation has half of the
+/// permitted size, it becomes the old one, and the previous old generation is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
-    young: HashMap<SessionId, Box<Slot>>,
-    old: HashMap<SessionId, Box<Slot>>,
-    young_weight: u64,
+    young: HashMap<SessionId, Box<CachedSession>>,
+    old: HashMap<SessionId, Box<CachedSession>>,
+    young_bytes: u64,
 }
 
 impl Cache {
-    /// Takes a session out. Whoever has it puts it back, or leaves it out if it may be wrong.
-    pub(crate) fn take(&mut self, id: &SessionId) -> Option<Box<Slot>> {
-        if let Some(slot) = self.young.remove(id) {
-            self.young_weight = self.young_weight.saturating_sub(slot.weigh());
-            return Some(slot);
+    /// Takes a session out of the cache. The caller puts it back unless the copy may be wrong.
+    pub(crate) fn take(&mut self, id: &SessionId) -> Option<Box<CachedSession>> {
+        if let Some(cached) = self.young.remove(id) {
+            self.young_bytes = self.young_bytes.saturating_sub(cached.memory_size());
+            return Some(cached);
         }
         self.old.remove(id)
     }
 
-    pub(crate) fn put(&mut self, id: SessionId, slot: Box<Slot>) {
-        self.young_weight += slot.weigh();
-        self.young.insert(id, slot);
-        if self.young.len() > SESSIONS / 2 || self.young_weight > BYTES / 2 {
+    pub(crate) fn put(&mut self, id: SessionId, cached: Box<CachedSession>) {
+        self.young_bytes += cached.memory_size();
+        self.young.insert(id, cached);
+        if self.young.len() > MAX_SESSIONS / 2 || self.young_bytes > MAX_BYTES / 2 {
             self.old = std::mem::take(&mut self.young);
-            self.young_weight = 0;
+            self.young_bytes = 0;
         }
     }
 }

@@ -1,4 +1,7 @@
-//! Commands on one session: applied here, committed there if nobody was faster.
+//! Applies commands to one session: in memory, then committed to the database.
+//!
+//! If another process has committed first, the database returns the newer session, and the commands
+//! are applied again to that.
 
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -6,362 +9,421 @@ use std::time::Duration;
 
 use steadfast_session::command::{FailNode, Sweep};
 use steadfast_session::{Changes, Command, Lifecycle, NodeId, Outcome, SessionId, Time};
-use steadfast_wire::planted;
 
-use super::backing::{
-    Answer, Backing, Committed, Listed, Loaded, Next, Presence, Snapshot, Stamp, Told, Write,
+use super::cached_session::{CachedSession, IndexEntries, grants_holdings, has_remaining_holdings};
+use super::database::{
+    ChangeHint, CommitOutcome, CommitRequest, Database, IndexKey, LoadOutcome, NewVersion, Presence,
+    Snapshot, StoreResult, VersionStamp,
 };
-use super::job::{Done, Order};
-use super::slot::{Slot, Standing, holds, leaves_something};
-use super::watch::Watch;
+use super::external_changes::LocalHoldings;
+use super::job::{AppliedCommand, QueuedCommand};
 use super::worker::Worker;
 use crate::error::StoreError;
-use crate::store::{holders, newly_mailed_to, no_session, not_there};
+use crate::signal::SessionUpdate;
+use crate::store::{newly_forwarded_to, no_session, nodes_gaining_holdings, target_node_missing};
 
-/// How often a command is applied anew because another process was faster. Each time somebody got on.
-const TRIES: u32 = 64;
+/// How often commands are applied again because another process committed first. Each conflict
+/// means that another process made progress.
+const MAX_CONFLICT_RETRIES: u32 = 64;
 
-/// After that many it waits a little, by chance, so that two do not meet again and again.
-const EAGER_TRIES: u32 = 3;
+/// After this many conflicts the worker waits for a random time before it retries, so that two
+/// processes do not collide again and again.
+const IMMEDIATE_RETRIES: u32 = 3;
 
-/// What a group of commands did to a session.
-struct Applied {
+/// What a group of commands did to a session in memory.
+struct AppliedGroup {
     outcomes: Vec<Outcome>,
     changes: Vec<Changes>,
-    next: Next,
-    attempt: u64,
-    /// Nodes that hold something from now on.
-    newcomers: Vec<NodeId>,
-    /// The session has to be looked at earlier than was agreed.
-    earlier: bool,
+    new_version: NewVersion,
+    commit_name: u64,
+    /// Nodes that hold something in the session from now on and did not before.
+    new_nodes: Vec<NodeId>,
+    /// The session must be swept earlier than scheduled.
+    is_due_earlier: bool,
 }
 
-impl<B: Backing> Worker<B> {
-    pub(crate) async fn run_commands(self: Rc<Self>, id: SessionId, orders: Vec<Order>) {
-        match self.try_commands(id, &orders).await {
-            Ok(Some((applied, version, check_at))) => {
-                for (order, outcome) in orders.into_iter().zip(applied) {
-                    order.to.send(Ok(Done { outcome, version: Some(version), check_at }));
+/// What became of a commit.
+pub(crate) enum CommitVerdict {
+    Committed,
+    /// An earlier try of this commit had taken effect, and other commits have followed.
+    CommittedEarlier(Snapshot),
+    /// Another process committed first. `None` if the session does not exist any more.
+    Conflict(Option<Snapshot>),
+}
+
+impl<D: Database> Worker<D> {
+    /// Applies commands to a session and sends their results.
+    pub(crate) async fn run_commands(self: Rc<Self>, id: SessionId, commands: Vec<QueuedCommand>) {
+        match self.apply_and_commit(id, &commands).await {
+            Ok(Some((outcomes, version, check_at))) => {
+                for (queued, outcome) in commands.into_iter().zip(outcomes) {
+                    queued.to.send(Ok(AppliedCommand { outcome, version: Some(version), check_at }));
                 }
             }
             Ok(None) => {
-                for order in orders {
-                    let outcome = no_session(&order.command);
-                    order.to.send(Ok(Done { outcome, version: None, check_at: Time(0) }));
+                for queued in commands {
+                    let outcome = no_session(&queued.command);
+                    queued.to.send(Ok(AppliedCommand { outcome, version: None, check_at: Time(0) }));
                 }
             }
-            Err(error) => orders.into_iter().for_each(|order| order.to.send(Err(error.clone()))),
+            Err(error) => commands.into_iter().for_each(|queued| queued.to.send(Err(error.clone()))),
         }
     }
 
-    /// The outcomes and the version that they were committed in. `None` if there is no such session.
-    async fn try_commands(
+    /// Returns the outcomes, the version that they were committed in, and the time of the next
+    /// sweep. Returns `None` if the session does not exist.
+    async fn apply_and_commit(
         self: &Rc<Self>,
         id: SessionId,
-        orders: &[Order],
-    ) -> Answer<Option<(Vec<Outcome>, u64, Time)>> {
-        let mut slot = match self.take(&id) {
-            Some(slot) => slot,
+        commands: &[QueuedCommand],
+    ) -> StoreResult<Option<(Vec<Outcome>, u64, Time)>> {
+        let mut cached = match self.take_cached(&id) {
+            Some(cached) => cached,
             None => match self.load(id).await? {
-                Some(slot) => slot,
+                Some(cached) => cached,
                 None => return Ok(None),
             },
         };
-        for tries in 0..TRIES {
-            // Whatever happens from here on, the slot is out of the cache until it is known to be right.
-            let gone = self.gone(id, &slot, orders).await?;
-            let applied = self.apply(&mut slot, orders, &gone);
-            if planted("deliver-before-commit") {
-                applied.changes.iter().for_each(|one| self.outlet.publish(slot.session.facts(), one));
-            }
-            match self.commit(id, &slot, &applied).await? {
-                Verdict::Done => {
-                    let outcomes = self.finish(id, &mut slot, applied).await;
-                    let (version, check_at) = (slot.stamp.version, slot.standing.check_at);
-                    self.keep(id, slot);
+        for retries in 0..MAX_CONFLICT_RETRIES {
+            // From here on the copy is out of the cache until the commit shows that it is right.
+            let missing_targets = self.missing_targets(id, &cached, commands).await?;
+            let applied = self.apply(&mut cached, commands, &missing_targets);
+            match self.commit(id, &cached, &applied).await? {
+                CommitVerdict::Committed => {
+                    let outcomes = self.publish_commit(id, &mut cached, applied).await;
+                    let (version, check_at) = (cached.stamp.version, cached.index_entries.check_at);
+                    self.put_cached(id, cached);
                     return Ok(Some((outcomes, version, check_at)));
                 }
-                Verdict::DoneBefore(snapshot) => {
-                    let version = slot.stamp.version + 1;
-                    let outcomes = self.finish(id, &mut slot, applied).await;
-                    let check_at = slot.standing.check_at;
+                CommitVerdict::CommittedEarlier(snapshot) => {
+                    let version = cached.stamp.version + 1;
+                    let outcomes = self.publish_commit(id, &mut cached, applied).await;
+                    let check_at = cached.index_entries.check_at;
                     let newer = self.restore(id, snapshot)?;
-                    self.keep(id, newer);
+                    self.put_cached(id, newer);
                     return Ok(Some((outcomes, version, check_at)));
                 }
-                Verdict::Beaten(Some(snapshot)) => slot = self.restore(id, snapshot)?,
-                Verdict::Beaten(None) => {
-                    self.notice(id, None);
+                CommitVerdict::Conflict(Some(snapshot)) => cached = self.restore(id, snapshot)?,
+                CommitVerdict::Conflict(None) => {
+                    self.signal_external_changes(id, None);
                     return Ok(None);
                 }
             }
-            if tries >= EAGER_TRIES {
-                tokio::time::sleep(Duration::from_millis(self.attempt() % (1 + u64::from(tries.min(16)))))
-                    .await;
+            if retries >= IMMEDIATE_RETRIES {
+                let millis = self.new_commit_name() % (1 + u64::from(retries.min(16)));
+                tokio::time::sleep(Duration::from_millis(millis)).await;
             }
         }
-        self.keep(id, slot);
-        Err(StoreError::Unavailable("other processes change this session without a pause".into()))
+        self.put_cached(id, cached);
+        Err(StoreError::Unavailable("other processes keep changing this session; gave up retrying".into()))
     }
 
-    /// Those who are to get calls that came elsewhere, and are not there. Whoever the session names is on the list of nodes,
-    /// and will be buried if it is dead. Others are asked for once they are named beside the session: then they cannot go
-    /// without what they are about to get.
-    async fn gone(&self, id: SessionId, slot: &Slot, orders: &[Order]) -> Answer<Vec<NodeId>> {
-        let mut gone = Vec::new();
-        for owner in orders.iter().filter_map(|order| newly_mailed_to(&order.command, &slot.session)) {
-            let own = self.own.borrow().contains(&owner);
-            if own || gone.contains(&owner) || slot.standing.present.contains(&owner) {
+    /// Returns the nodes that the commands forward calls to and that are not alive.
+    ///
+    /// A node that the session already lists as present needs no check: it is on the list of nodes,
+    /// and is reaped if it is dead. For any other node the presence is recorded before the check.
+    /// Then the node cannot be delisted without the calls that it is about to get.
+    async fn missing_targets(
+        &self,
+        id: SessionId,
+        cached: &CachedSession,
+        commands: &[QueuedCommand],
+    ) -> StoreResult<Vec<NodeId>> {
+        let mut missing = Vec::new();
+        let targets =
+            commands.iter().filter_map(|queued| newly_forwarded_to(&queued.command, &cached.session));
+        for target in targets {
+            let is_local = self.local_nodes.borrow().contains(&target);
+            if is_local || missing.contains(&target) || cached.index_entries.present.contains(&target) {
                 continue;
             }
-            let presence = Presence { session: id, node: owner, version: slot.stamp.version + 1, own };
-            self.patiently(|| self.backing.present(presence)).await?;
-            if !self.patiently(|| self.backing.is_alive(owner)).await? {
-                gone.push(owner);
+            let presence =
+                Presence { session: id, node: target, version: cached.stamp.version + 1, is_local };
+            self.with_retry(|| self.database.record_presence(presence)).await?;
+            if !self.with_retry(|| self.database.is_alive(target)).await? {
+                missing.push(target);
             }
         }
-        Ok(gone)
+        Ok(missing)
     }
 
-    /// The command as it is applied: whoever buries a node finds out who inherits.
-    fn resolved(&self, slot: &Slot, order: &Order) -> Command {
-        match &order.command {
-            Command::FailNode(FailNode { node, .. }) if order.buries => {
-                let heir = self.outlet.heir(slot.session.facts());
-                Command::FailNode(FailNode { node: *node, heir })
+    /// Returns the command to apply. A command that reaps a node gets the successor that the
+    /// subscriber names for this session.
+    fn resolve_successor(&self, cached: &CachedSession, queued: &QueuedCommand) -> Command {
+        match &queued.command {
+            Command::FailNode(FailNode { node, .. }) if queued.reaps => {
+                let successor = self.signal_sink.successor(cached.session.facts());
+                Command::FailNode(FailNode { node: *node, successor })
             }
             command => command.clone(),
         }
     }
 
-    fn apply(&self, slot: &mut Slot, orders: &[Order], gone: &[NodeId]) -> Applied {
-        let before = (slot.session.held_bytes(), slot.standing.clone());
-        let (mut outcomes, mut changes, mut newcomers) = (Vec::new(), Vec::new(), Vec::new());
-        let mut earlier = false;
-        for order in orders {
+    fn apply(
+        &self,
+        cached: &mut CachedSession,
+        commands: &[QueuedCommand],
+        missing_targets: &[NodeId],
+    ) -> AppliedGroup {
+        let before = (cached.session.held_bytes(), cached.index_entries.clone());
+        let (mut outcomes, mut changes, mut new_nodes) = (Vec::new(), Vec::new(), Vec::new());
+        let mut is_due_earlier = false;
+        for queued in commands {
             let mut one = Changes::default();
-            let command = self.resolved(slot, order);
-            let nodes = holders(&command);
-            let sweeps = matches!(command, Command::Sweep(Sweep));
-            let mailed_to = newly_mailed_to(&command, &slot.session);
-            let outcome = if mailed_to.is_some_and(|owner| gone.contains(&owner)) {
-                not_there(&command)
+            let command = self.resolve_successor(cached, queued);
+            let nodes = nodes_gaining_holdings(&command);
+            let is_sweep = matches!(command, Command::Sweep(Sweep));
+            let forwarded_to = newly_forwarded_to(&command, &cached.session);
+            let outcome = if forwarded_to.is_some_and(|target| missing_targets.contains(&target)) {
+                target_node_missing(&command)
             } else {
-                slot.session.apply(command, order.now, &self.rules, &mut one)
+                cached.session.apply(command, queued.now, &self.rules, &mut one)
             };
-            let present = &mut slot.standing.present;
+            let present = &mut cached.index_entries.present;
             for node in nodes.into_iter().flatten() {
-                if holds(&outcome) && !present.contains(&node) {
+                if grants_holdings(&outcome) && !present.contains(&node) {
                     present.push(node);
-                    newcomers.push(node);
+                    new_nodes.push(node);
                 }
             }
-            if let Some(node) = order.strikes.filter(|_| !leaves_something(&outcome)) {
+            if let Some(node) = queued.delists.filter(|_| !has_remaining_holdings(&outcome)) {
                 present.retain(|present| *present != node);
-                newcomers.retain(|newcomer| *newcomer != node);
+                new_nodes.retain(|new_node| *new_node != node);
             }
-            let check_at = self.check_at(slot, order.now);
-            // Earlier than agreed: look earlier. Later than agreed: the sweep will see, so that a busy session does not
-            // move on the agenda with each request.
-            if sweeps || check_at < slot.standing.check_at {
-                earlier |= check_at < slot.standing.check_at;
-                slot.standing.check_at = check_at;
+            let check_at = self.check_at(cached, queued.now);
+            // Reschedule only if the session is due earlier than scheduled. If it is due later, the
+            // scheduled sweep moves it, so that a busy session is not rescheduled with every
+            // command.
+            if is_sweep || check_at < cached.index_entries.check_at {
+                is_due_earlier |= check_at < cached.index_entries.check_at;
+                cached.index_entries.check_at = check_at;
             }
             outcomes.push(outcome);
             changes.push(one);
         }
-        let attempt = self.attempt();
-        let next = slot.collect(&changes, &before, attempt);
-        Applied { outcomes, changes, next, attempt, newcomers, earlier }
+        let commit_name = self.new_commit_name();
+        let new_version = cached.new_version(&changes, &before, commit_name);
+        AppliedGroup { outcomes, changes, new_version, commit_name, new_nodes, is_due_earlier }
     }
 
-    /// When to look at a session again: when time changes something, or to show the database that it is still wanted.
-    pub(crate) fn check_at(&self, slot: &Slot, now: Time) -> Time {
-        let latest = now.plus(self.settings.keep / 2);
-        slot.session.next_check(&self.rules).map_or(latest, |at| at.min(latest))
+    /// Returns when a session must be swept next: when time changes something in it, or early
+    /// enough to extend its time to live in the database.
+    pub(crate) fn check_at(&self, cached: &CachedSession, now: Time) -> Time {
+        let latest = now.plus(self.settings.session_ttl / 2);
+        cached.session.next_check(&self.rules).map_or(latest, |at| at.min(latest))
     }
 
-    async fn commit(&self, id: SessionId, slot: &Slot, applied: &Applied) -> Answer<Verdict> {
-        for node in &applied.newcomers {
-            let own = self.own.borrow().contains(node);
-            let presence = Presence { session: id, node: *node, version: slot.stamp.version + 1, own };
-            self.patiently(|| self.backing.present(presence)).await?;
+    async fn commit(
+        &self,
+        id: SessionId,
+        cached: &CachedSession,
+        applied: &AppliedGroup,
+    ) -> StoreResult<CommitVerdict> {
+        for node in &applied.new_nodes {
+            let is_local = self.local_nodes.borrow().contains(node);
+            let presence = Presence { session: id, node: *node, version: cached.stamp.version + 1, is_local };
+            self.with_retry(|| self.database.record_presence(presence)).await?;
         }
-        let next = (!applied.next.is_empty()).then_some(&applied.next);
-        let write = Write { seen: &slot.stamp, next };
-        let listed = Listed::of(slot.session.facts());
+        let new_version = (!applied.new_version.is_empty()).then_some(&applied.new_version);
+        let request = CommitRequest { expected: &cached.stamp, new_version };
+        let index_key = IndexKey::of(cached.session.facts());
         let schedule = async {
-            if applied.earlier
-                && let Err(error) = self.backing.schedule(&listed, slot.standing.check_at).await
+            if applied.is_due_earlier
+                && let Err(error) = self.database.schedule(&index_key, cached.index_entries.check_at).await
             {
-                // It stands on the agenda, later. That is when it will be looked at.
-                tracing::debug!(session = id.short(), %error, "a session is looked at later than it should be");
+                // The session is still in the schedule, at a later time, and is swept then.
+                tracing::debug!(session = id.short(), %error, "could not schedule an earlier sweep of a session");
             }
         };
-        let (committed, ()) = tokio::join!(self.commit_surely(id, &write, applied.attempt), schedule);
+        let (committed, ()) =
+            tokio::join!(self.commit_with_retry(id, &request, applied.commit_name), schedule);
         committed
     }
 
-    /// Commits. If nobody knows whether it happened, the same commit is sent again: either it happens now, and then the
-    /// first cannot happen any more, or the session tells.
-    pub(crate) async fn commit_surely(
+    /// Commits. If the outcome is unknown, this sends the same commit again until it knows.
+    ///
+    /// Either the repeated commit takes effect, and then the first cannot take effect any more, or
+    /// the session's stamp shows whether the first did.
+    pub(crate) async fn commit_with_retry(
         &self,
         id: SessionId,
-        write: &Write<'_>,
-        attempt: u64,
-    ) -> Answer<Verdict> {
-        let mut over = pin!(tokio::time::sleep(self.settings.patience));
+        request: &CommitRequest<'_>,
+        commit_name: u64,
+    ) -> StoreResult<CommitVerdict> {
+        let mut deadline = pin!(tokio::time::sleep(self.settings.retry_window));
         let mut in_doubt = false;
         loop {
-            let error = match self.backing.commit(id, write).await {
-                Ok(Committed::Done) => return Ok(Verdict::Done),
-                Ok(Committed::Beaten { session, .. }) if write.next.is_none() => {
-                    return Ok(Verdict::Beaten(session));
+            let error = match self.database.commit(id, request).await {
+                Ok(CommitOutcome::Committed) => return Ok(CommitVerdict::Committed),
+                Ok(CommitOutcome::Conflict { current, .. }) if request.new_version.is_none() => {
+                    return Ok(CommitVerdict::Conflict(current));
                 }
-                Ok(Committed::Beaten { session, perhaps_by_itself }) => {
-                    return judge(session, write.seen.version, attempt, in_doubt || perhaps_by_itself);
+                Ok(CommitOutcome::Conflict { current, may_be_own_commit }) => {
+                    let in_doubt = in_doubt || may_be_own_commit;
+                    return resolve_conflict(current, request.expected.version, commit_name, in_doubt);
                 }
                 Err(error) => error,
             };
-            in_doubt |= matches!(error, StoreError::Unknown(_)) && write.next.is_some();
+            in_doubt |= matches!(error, StoreError::Unknown(_)) && request.new_version.is_some();
             let is_final = matches!(error, StoreError::Corrupt(_));
-            if is_final || !self.pause_until(over.as_mut()).await {
+            if is_final || !self.wait_before_retry(deadline.as_mut()).await {
                 let text = error.to_string();
                 return Err(if in_doubt && !is_final { StoreError::Unknown(text) } else { error });
             }
         }
     }
 
-    /// The commit has happened: lets everybody know.
-    async fn finish(self: &Rc<Self>, id: SessionId, slot: &mut Slot, applied: Applied) -> Vec<Outcome> {
-        let Applied { outcomes, changes, next, .. } = applied;
-        if !next.is_empty() {
-            slot.stamp = next.stamp;
+    /// Updates the copy after the commit, signals the changes to local nodes, and sends hints to
+    /// others.
+    async fn publish_commit(
+        self: &Rc<Self>,
+        id: SessionId,
+        cached: &mut CachedSession,
+        applied: AppliedGroup,
+    ) -> Vec<Outcome> {
+        let AppliedGroup { outcomes, changes, new_version, .. } = applied;
+        if !new_version.is_empty() {
+            cached.stamp = new_version.stamp;
         }
         let has_closed =
             changes.iter().flat_map(|one| &one.lifecycle).any(|event| matches!(event, Lifecycle::Closed(_)));
-        if has_closed && let Err(error) = self.backing.release(&Listed::of(slot.session.facts())).await {
-            // Counted until it is removed.
-            tracing::debug!(session = id.short(), %error, "a closed session counts for a while");
+        if has_closed
+            && let Err(error) = self.database.mark_closed(&IndexKey::of(cached.session.facts())).await
+        {
+            tracing::debug!(
+                session = id.short(),
+                %error,
+                "could not mark a session as closed; it counts toward the limits until it is removed"
+            );
         }
-        self.follow(id, slot, &changes);
-        let facts = slot.session.facts();
-        changes.iter().for_each(|one| self.outlet.publish(facts, one));
-        self.tell_others(id, &slot.standing, &changes);
+        self.track_local_holdings(id, cached, &changes);
+        let facts = cached.session.facts();
+        changes.iter().for_each(|one| self.signal_sink.publish(facts, one));
+        self.send_hints(id, &cached.index_entries, &changes);
         outcomes
     }
 
-    fn tell_others(self: &Rc<Self>, id: SessionId, standing: &Standing, changes: &[Changes]) {
-        let own = self.own.borrow();
-        let others: Vec<NodeId> =
-            standing.present.iter().copied().filter(|node| !own.contains(node)).collect();
-        let is_news = changes.iter().any(|one| !crate::signal::News::of(id, one).is_empty());
-        if is_news && !others.is_empty() && self.settings.hears_others {
-            let for_errands =
-                |node: &NodeId| changes.iter().any(|one| one.errands.iter().any(|(_, owner)| owner == node));
-            let (busy, others): (Vec<_>, Vec<_>) = others.into_iter().partition(for_errands);
-            for (nodes, errand) in [(busy, true), (others, false)] {
+    /// Sends hints of these changes to nodes of other processes that hold something in the session.
+    fn send_hints(self: &Rc<Self>, id: SessionId, index_entries: &IndexEntries, changes: &[Changes]) {
+        let local_nodes = self.local_nodes.borrow();
+        let remote_nodes: Vec<NodeId> =
+            index_entries.present.iter().copied().filter(|node| !local_nodes.contains(node)).collect();
+        let has_update = changes.iter().any(|one| !SessionUpdate::of(id, one).is_empty());
+        if has_update && !remote_nodes.is_empty() && self.settings.receives_hints {
+            let gets_a_call = |node: &NodeId| {
+                changes.iter().any(|one| one.forwarded.iter().any(|(_, owner)| owner == node))
+            };
+            let (callees, others): (Vec<_>, Vec<_>) = remote_nodes.into_iter().partition(gets_a_call);
+            for (nodes, has_forwarded_call) in [(callees, true), (others, false)] {
                 if !nodes.is_empty() {
-                    self.tell_later(nodes, Told { session: id, errand });
+                    self.spawn_hint(nodes, ChangeHint { session: id, has_forwarded_call });
                 }
             }
         }
     }
 
-    /// Keeps in mind what this process holds of a session.
-    fn follow(&self, id: SessionId, slot: &Slot, changes: &[Changes]) {
-        let own = self.own.borrow();
-        if own.is_empty() || !self.settings.hears_others {
+    fn track_local_holdings(&self, id: SessionId, cached: &CachedSession, changes: &[Changes]) {
+        let local_nodes = self.local_nodes.borrow();
+        if local_nodes.is_empty() || !self.settings.receives_hints {
             return;
         }
         let mut sessions = self.sessions.borrow_mut();
-        let watch = sessions.watches.entry(id).or_default();
-        changes.iter().for_each(|one| watch.follow(&slot.session, one, &own));
-        if watch.is_empty() {
-            sessions.watches.remove(&id);
+        let holdings = sessions.local_holdings.entry(id).or_default();
+        changes.iter().for_each(|one| holdings.track(&cached.session, one, &local_nodes));
+        if holdings.is_empty() {
+            sessions.local_holdings.remove(&id);
         }
     }
 
-    /// Loads a session of which nothing is known here.
-    pub(crate) async fn load(&self, id: SessionId) -> Answer<Option<Box<Slot>>> {
-        let nothing = Stamp::default();
-        match self.patiently(|| self.backing.load(id, &nothing)).await? {
-            Loaded::Newer(snapshot) => self.restore(id, snapshot).map(Some),
-            Loaded::Same | Loaded::Missing => {
-                self.notice(id, None);
+    /// Loads a session that is not in the cache. Returns `None` if it does not exist.
+    pub(crate) async fn load(&self, id: SessionId) -> StoreResult<Option<Box<CachedSession>>> {
+        let unknown = VersionStamp::default();
+        match self.with_retry(|| self.database.load(id, &unknown)).await? {
+            LoadOutcome::Changed(snapshot) => self.restore(id, snapshot).map(Some),
+            LoadOutcome::Unchanged | LoadOutcome::Missing => {
+                self.signal_external_changes(id, None);
                 Ok(None)
             }
         }
     }
 
-    /// Repeats what changes nothing until it has an answer, within bounds.
-    pub(crate) async fn patiently<T, F: Future<Output = Answer<T>>>(&self, ask: impl Fn() -> F) -> Answer<T> {
-        let mut over = pin!(tokio::time::sleep(self.settings.patience));
+    /// Repeats an idempotent request until the database replies or the retry window is over.
+    pub(crate) async fn with_retry<T, F: Future<Output = StoreResult<T>>>(
+        &self,
+        request: impl Fn() -> F,
+    ) -> StoreResult<T> {
+        let mut deadline = pin!(tokio::time::sleep(self.settings.retry_window));
         loop {
-            match ask().await {
+            match request().await {
                 Err(StoreError::Unavailable(text) | StoreError::Unknown(text)) => {
-                    if !self.pause_until(over.as_mut()).await {
-                        // What changes nothing has not happened.
+                    if !self.wait_before_retry(deadline.as_mut()).await {
+                        // The request is idempotent, so the caller may treat it as not done.
                         return Err(StoreError::Unavailable(text));
                     }
                 }
-                answer => return answer,
+                result => return result,
             }
         }
     }
 
-    /// Waits a little. `false` if there is no time left.
-    async fn pause_until(&self, over: Pin<&mut tokio::time::Sleep>) -> bool {
+    /// Waits for the retry interval. Returns false if the retry window is over.
+    async fn wait_before_retry(&self, deadline: Pin<&mut tokio::time::Sleep>) -> bool {
         tokio::select! {
             biased;
-            () = over => false,
-            () = tokio::time::sleep(self.settings.pause) => true,
+            () = deadline => false,
+            () = tokio::time::sleep(self.settings.retry_interval) => true,
         }
     }
 
-    pub(crate) fn restore(&self, id: SessionId, snapshot: Snapshot) -> Answer<Box<Slot>> {
-        let slot = Box::new(Slot::restore(id, snapshot)?);
-        self.notice(id, Some(&slot));
-        Ok(slot)
+    /// Builds a session from a snapshot and signals what other processes have changed in it.
+    pub(crate) fn restore(&self, id: SessionId, snapshot: Snapshot) -> StoreResult<Box<CachedSession>> {
+        let cached = Box::new(CachedSession::restore(id, snapshot)?);
+        self.signal_external_changes(id, Some(&cached));
+        Ok(cached)
     }
 
-    /// A session has been read anew: whatever has happened to what this process holds of it is told.
-    pub(crate) fn notice(&self, id: SessionId, slot: Option<&Slot>) {
-        if !self.settings.hears_others {
+    /// Signals what other processes have changed in the holdings of local nodes, after a session
+    /// was loaded. `cached` is `None` if the session does not exist any more.
+    pub(crate) fn signal_external_changes(&self, id: SessionId, cached: Option<&CachedSession>) {
+        if !self.settings.receives_hints {
             return;
         }
-        let own = self.own.borrow();
-        let now = slot.map(|slot| Watch::of(&slot.session, &own)).filter(|watch| !watch.is_empty());
+        let local_nodes = self.local_nodes.borrow();
+        let now = cached
+            .map(|cached| LocalHoldings::of(&cached.session, &local_nodes))
+            .filter(|holdings| !holdings.is_empty());
         let mut sessions = self.sessions.borrow_mut();
         let before = match now {
-            Some(watch) => sessions.watches.insert(id, watch),
-            None => sessions.watches.remove(&id),
+            Some(holdings) => sessions.local_holdings.insert(id, holdings),
+            None => sessions.local_holdings.remove(&id),
         };
         drop(sessions);
-        let difference = before.unwrap_or_default().difference(slot.map(|slot| &slot.session), &own);
-        self.outlet.publish_found(difference.news(id));
+        let session = cached.map(|cached| &cached.session);
+        let changes = before.unwrap_or_default().compare(session, &local_nodes);
+        self.signal_sink.signal_update(changes.update(id));
     }
 }
 
-/// A commit was refused because the session has another version. Perhaps it made that one, or one before it.
-fn judge(session: Option<Snapshot>, seen: u64, attempt: u64, in_doubt: bool) -> Answer<Verdict> {
-    let Some(snapshot) = session else {
+/// Finds out whether a commit that met another version has taken effect. `in_doubt` says that an
+/// earlier try may have.
+fn resolve_conflict(
+    current: Option<Snapshot>,
+    expected: u64,
+    commit_name: u64,
+    in_doubt: bool,
+) -> StoreResult<CommitVerdict> {
+    let Some(snapshot) = current else {
         return if in_doubt {
-            Err(StoreError::Unknown("the session is gone by now".into()))
+            Err(StoreError::Unknown("the session was removed before the commit could be verified".into()))
         } else {
-            Ok(Verdict::Beaten(None))
+            Ok(CommitVerdict::Conflict(None))
         };
     };
-    match snapshot.stamp.tells_of(seen, attempt) {
-        Some(true) => Ok(Verdict::DoneBefore(snapshot)),
-        None if in_doubt => Err(StoreError::Unknown("too much has happened since to tell".into())),
-        _ => Ok(Verdict::Beaten(Some(snapshot))),
+    match snapshot.stamp.contains_commit(expected, commit_name) {
+        Some(true) => Ok(CommitVerdict::CommittedEarlier(snapshot)),
+        None if in_doubt => {
+            Err(StoreError::Unknown("too many commits have followed to verify this one".into()))
+        }
+        _ => Ok(CommitVerdict::Conflict(Some(snapshot))),
     }
-}
-
-pub(crate) enum Verdict {
-    Done,
-    /// It had happened, and more has since.
-    DoneBefore(Snapshot),
-    Beaten(Option<Snapshot>),
 }

@@ -1,4 +1,4 @@
-//! What a store asks of the thread that does the work.
+//! The jobs that a store submits to its worker thread.
 
 use std::sync::Arc;
 
@@ -7,120 +7,130 @@ use steadfast_session::{
 };
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::backing::{Answer, Listed};
-use crate::store::{Opened, Usage};
+use super::database::{IndexKey, StoreResult};
+use crate::store::{EvictionSample, Opened, Usage};
 
-pub(crate) type To<T> = oneshot::Sender<Answer<T>>;
+pub(crate) type ReplySender<T> = oneshot::Sender<StoreResult<T>>;
 
-/// A job, and the room that it takes until it is done.
+/// A job, with the queue permit that it holds until it is done.
 #[derive(Debug)]
-pub(crate) struct Queued {
+pub(crate) struct QueuedJob {
     pub(crate) job: Job,
-    pub(crate) room: OwnedSemaphorePermit,
+    pub(crate) permit: OwnedSemaphorePermit,
 }
 
 #[derive(Debug)]
 pub(crate) enum Job {
-    /// About one session: in turn with everything else about it.
-    Session(SessionId, Work),
+    /// A job on one session. Jobs on one session run one after the other.
+    Session(SessionId, SessionJob),
     Sweep {
         now: Time,
         batch: usize,
-        to: To<usize>,
+        to: ReplySender<usize>,
     },
     Join {
         node: NodeId,
-        to: To<()>,
+        to: ReplySender<()>,
     },
     IsAlive {
         node: NodeId,
-        to: To<bool>,
+        to: ReplySender<bool>,
     },
-    Bury {
+    Reap {
         now: Time,
-        to: To<usize>,
+        to: ReplySender<usize>,
     },
     Leave {
         node: NodeId,
         now: Time,
-        to: To<()>,
+        to: ReplySender<()>,
     },
-    Room {
+    ReachedLimit {
         principal: Principal,
-        to: To<Option<Limit>>,
+        to: ReplySender<Option<Limit>>,
     },
-    Answers {
-        to: To<()>,
+    EvictionSample {
+        requester: Principal,
+        of: Option<Principal>,
+        from: SessionId,
+        to: ReplySender<EvictionSample>,
+    },
+    Ping {
+        to: ReplySender<()>,
     },
     Usage {
-        to: To<Usage>,
+        to: ReplySender<Usage>,
     },
 }
 
 #[derive(Debug)]
-pub(crate) enum Work {
+pub(crate) enum SessionJob {
     Open {
         facts: Facts,
-        to: To<Opened>,
+        to: ReplySender<Opened>,
     },
-    Command(Order),
+    Command(QueuedCommand),
     Read {
         stream: StreamNo,
         after: u64,
         budget: u64,
-        to: To<Read>,
+        to: ReplySender<Read>,
     },
     Facts {
-        to: To<Option<Arc<Facts>>>,
+        to: ReplySender<Option<Arc<Facts>>>,
     },
-    Held {
+    Holdings {
         node: NodeId,
-        to: To<Holdings>,
+        to: ReplySender<Holdings>,
     },
-    /// Somebody else has changed it, or may have.
-    Look,
-    /// Removes its rows, if it is over by now.
+    /// Loads the session if another process has changed it, and signals the changes.
+    Refresh,
+    /// Removes the session from the database if it has expired at `now`.
     Remove {
-        listed: Listed,
+        index_key: IndexKey,
         now: Time,
-        to: To<()>,
+        to: ReplySender<()>,
     },
 }
 
-/// A command on its way.
+/// A command that waits in the queue of its session.
 #[derive(Debug)]
-pub(crate) struct Order {
+pub(crate) struct QueuedCommand {
     pub(crate) command: Command,
     pub(crate) now: Time,
-    /// This node is over: it is not among those who may hold something any more, unless something is left.
-    pub(crate) strikes: Option<NodeId>,
-    /// The command buries it: who inherits is found out when the session is at hand.
-    pub(crate) buries: bool,
-    pub(crate) to: ToWhom,
+    /// A node that ends. If it holds nothing after the command, it is removed from the session's
+    /// list of present nodes.
+    pub(crate) delists: Option<NodeId>,
+    /// True if the command reaps that node. Then the worker asks the subscriber for the successor
+    /// when it applies the command, because that needs the facts of the session.
+    pub(crate) reaps: bool,
+    pub(crate) to: ReplyTo,
 }
 
 #[derive(Debug)]
-pub(crate) enum ToWhom {
-    Caller(To<Outcome>),
-    /// The thread itself.
-    Errand(To<Done>),
+pub(crate) enum ReplyTo {
+    /// The caller of the store.
+    Caller(ReplySender<Outcome>),
+    /// A maintenance job of the worker itself.
+    Maintenance(ReplySender<AppliedCommand>),
 }
 
-/// What a command came to, for those who go on from there.
+/// The result of a command, with what maintenance jobs need for their next step.
 #[derive(Debug)]
-pub(crate) struct Done {
+pub(crate) struct AppliedCommand {
     pub(crate) outcome: Outcome,
-    /// The version that it was seen in; none if the session is gone.
+    /// The version that the command was committed in. `None` if the session does not exist.
     pub(crate) version: Option<u64>,
+    /// When the session must be swept next.
     pub(crate) check_at: Time,
 }
 
-impl ToWhom {
-    pub(crate) fn send(self, done: Answer<Done>) {
-        // Whoever does not wait any more does not want to know.
+impl ReplyTo {
+    pub(crate) fn send(self, result: StoreResult<AppliedCommand>) {
+        // If the receiver is gone, the caller does not need the result.
         match self {
-            Self::Caller(to) => drop(to.send(done.map(|done| done.outcome))),
-            Self::Errand(to) => drop(to.send(done)),
+            Self::Caller(to) => drop(to.send(result.map(|applied| applied.outcome))),
+            Self::Maintenance(to) => drop(to.send(result)),
         }
     }
 }

@@ -1,76 +1,77 @@
-//! Sessions that the writer has in memory, so that a hot one is not read again for each command.
+//! The writer's cache of sessions in memory, which saves reading a session for every command.
 
 use std::collections::HashMap;
 
 use steadfast_session::{NodeId, SessionId};
 
-use super::slot::Slot;
+use super::cached_session::CachedSession;
 
-/// Sessions in memory.
-const SESSIONS: usize = 4096;
+const MAX_SESSIONS: usize = 4096;
 
-/// What they may weigh together.
-const BYTES: u64 = 64 << 20;
+/// The largest total size of the sessions in the cache.
+const MAX_BYTES: u64 = 64 << 20;
 
-/// Two generations: what is used moves to the young one, and when that has half of the room, the old one is
-/// forgotten and the young one grows old. That is nearly "least recently used" without a list to maintain.
+/// A cache with two generations, which approximates "least recently used" without a list.
+///
+/// A session that is used moves to the young generation. When the young generation has half of the
+/// permitted size, it becomes the old one, and the previous old generation is dropped.
 #[derive(Debug, Default)]
 pub(super) struct Cache {
-    young: HashMap<SessionId, Box<Slot>>,
-    old: HashMap<SessionId, Box<Slot>>,
-    young_weight: u64,
+    young: HashMap<SessionId, Box<CachedSession>>,
+    old: HashMap<SessionId, Box<CachedSession>>,
+    young_bytes: u64,
 }
 
 impl Cache {
-    pub(super) fn get(&mut self, id: &SessionId) -> Option<&mut Slot> {
+    /// Returns a session and moves it to the young generation.
+    pub(super) fn get(&mut self, id: &SessionId) -> Option<&mut CachedSession> {
         if !self.young.contains_key(id) {
-            let slot = self.old.remove(id)?;
-            self.young_weight += slot.weight;
-            self.young.insert(*id, slot);
+            let cached = self.old.remove(id)?;
+            self.young_bytes += cached.counted_bytes;
+            self.young.insert(*id, cached);
         }
-        self.young.get_mut(id).map(|slot| &mut **slot)
+        self.young.get_mut(id).map(|cached| &mut **cached)
     }
 
-    pub(super) fn insert(&mut self, id: SessionId, slot: Slot) -> &mut Slot {
-        self.young_weight += slot.weight;
-        self.young.entry(id).insert_entry(Box::new(slot)).into_mut()
+    pub(super) fn insert(&mut self, id: SessionId, cached: CachedSession) -> &mut CachedSession {
+        self.young_bytes += cached.counted_bytes;
+        self.young.entry(id).insert_entry(Box::new(cached)).into_mut()
     }
 
     pub(super) fn remove(&mut self, id: &SessionId) {
-        if let Some(slot) = self.young.remove(id) {
-            self.young_weight = self.young_weight.saturating_sub(slot.weight);
+        if let Some(cached) = self.young.remove(id) {
+            self.young_bytes = self.young_bytes.saturating_sub(cached.counted_bytes);
         }
         self.old.remove(id);
     }
 
-    /// Weighs a session again after it was written.
-    pub(super) fn weigh(&mut self, id: &SessionId) {
-        if let Some(slot) = self.young.get_mut(id) {
-            let weight = slot.weigh();
-            self.young_weight = (self.young_weight + weight).saturating_sub(slot.weight);
-            slot.weight = weight;
+    /// Updates the size of a session after it was written.
+    pub(super) fn update_size(&mut self, id: &SessionId) {
+        if let Some(cached) = self.young.get_mut(id) {
+            let size = cached.memory_size();
+            self.young_bytes = (self.young_bytes + size).saturating_sub(cached.counted_bytes);
+            cached.counted_bytes = size;
         }
     }
 
-    /// Makes room. To be called only when no session is dirty.
+    /// Drops the old generation if the cache is too large. Call this only when no session is dirty.
     pub(super) fn trim(&mut self) {
-        if self.young.len() > SESSIONS / 2 || self.young_weight > BYTES / 2 {
+        if self.young.len() > MAX_SESSIONS / 2 || self.young_bytes > MAX_BYTES / 2 {
             self.old = std::mem::take(&mut self.young);
-            self.young_weight = 0;
+            self.young_bytes = 0;
         }
     }
 
-    /// A node's presence is not in the file any more.
     pub(super) fn forget_node(&mut self, node: NodeId) {
-        for slot in self.young.values_mut().chain(self.old.values_mut()) {
-            slot.nodes.retain(|present| *present != node);
+        for cached in self.young.values_mut().chain(self.old.values_mut()) {
+            cached.nodes.retain(|present| *present != node);
         }
     }
 
-    /// Forgets everything, because the file may say something else.
+    /// Drops all sessions, because the file may have changed.
     pub(super) fn clear(&mut self) {
         self.young.clear();
         self.old.clear();
-        self.young_weight = 0;
+        self.young_bytes = 0;
     }
 }

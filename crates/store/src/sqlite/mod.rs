@@ -1,25 +1,26 @@
-//! Sessions in a SQLite file: they survive the process, and several processes on one machine may share them.
+//! [`SqliteStore`]: keeps sessions in a SQLite file. They survive the process, and several
+//! processes on one machine can share them.
 //!
-//! One thread writes. It takes all commands that wait, applies each to the session in its hands by the rules of
-//! [`steadfast_session`], writes the rows that changed, commits once, and only then answers and signals. The
-//! rules are therefore not repeated in SQL, and the price of a commit is shared by whoever is waiting.
+//! One thread writes. It takes all waiting commands, applies each to the session in memory by the
+//! rules of [`steadfast_session`], writes the rows that changed, and commits once. Only then does
+//! it send replies and signals. So the session rules exist only in Rust and not in SQL, and all
+//! waiting commands share the cost of one commit.
 //!
-//! Other processes may write to the same file: a transaction begins with taking the file's write lock, and if
-//! anybody else has committed since, whatever the writer had in memory is forgotten and read again.
+//! Other processes may write to the same file. Each transaction first takes the write lock of the
+//! file. If another process has committed since the last transaction, the writer drops all sessions
+//! in memory and reads them again.
 
-mod apply;
 mod cache;
-mod failure;
-mod job;
+mod cached_session;
+mod columns;
+mod errors;
 mod load;
-mod locks;
+mod node_locks;
+mod open_file;
 mod persist;
 mod queue;
 mod reader;
-mod schema;
-mod slot;
-mod sql;
-mod value;
+mod statements;
 mod writer;
 
 use std::path::Path;
@@ -36,27 +37,28 @@ use tokio::sync::oneshot;
 use crate::error::StoreError;
 use crate::reply::Reply;
 use crate::signal::Subscriber;
-use crate::store::{Opened, Store, Usage};
-use job::Job;
-use queue::{Queue, Refused};
+use crate::store::{EvictionSample, Opened, Store, Usage};
+use queue::{PushError, Queue};
 use reader::Query;
 use writer::Shared;
+use writer::job::Job;
 
-/// Commands that wait for the writer. Beyond that, callers wait for room.
-const QUEUED_JOBS: usize = 8192;
+/// How many commands may wait for the writer. Beyond that, callers wait.
+const MAX_QUEUED_JOBS: usize = 8192;
 
-/// Reads that wait for a reader.
-const QUEUED_QUERIES: usize = 8192;
+/// How many queries may wait for a reader.
+const MAX_QUEUED_QUERIES: usize = 8192;
 
-/// How often a waiting reader looks for what other processes have written. One look costs some microseconds.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often nodes poll for what other processes have written. One poll costs some microseconds.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Threads that read.
+/// The number of reader threads.
 const READERS: usize = 2;
 
-/// How the file is used.
+/// How to use the file.
 #[derive(Clone, Debug)]
 pub struct SqliteOptions {
+    /// What an acknowledged command survives.
     pub durability: Durability,
     /// How long to wait while another process writes.
     pub busy_timeout: Duration,
@@ -71,23 +73,25 @@ impl Default for SqliteOptions {
 /// What an acknowledged command survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// The end of the process, however it comes. A power cut may lose the last commands, never the file.
+    /// The end of the process, however it ends. A power cut may lose the last commands but never
+    /// damages the file.
     #[default]
     Process,
-    /// A power cut as well: each group of commands is forced to the disk before it is acknowledged.
+    /// Also a power cut: each group of commands is flushed to the disk before it is acknowledged.
     Power,
 }
 
-/// How much work was shared.
+/// How many commands shared a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SqliteStats {
-    /// Commands and other jobs that were done.
+    /// Commands and other jobs that the writer has done.
     pub jobs: u64,
-    /// Transactions that they took.
+    /// Transactions that these jobs took.
     pub commits: u64,
 }
 
-/// The store for one machine. Dropping it finishes what is queued.
+/// A store in a file, for processes of one machine. Dropping it waits until all queued operations
+/// are done.
 #[derive(Debug)]
 pub struct SqliteStore {
     shared: Shared,
@@ -98,16 +102,18 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the file, or makes it. Its directory must exist.
+    /// Opens the file, or creates it. Its directory must exist. Fails if the file is not usable as
+    /// a session store.
     pub fn open(path: &Path, rules: Rules, options: SqliteOptions) -> Result<Self, StoreError> {
-        let connection = schema::open_writer(path, &options)?;
-        schema::refuse_read_only(path, &connection)?;
-        let shared = Shared { rules: Arc::new(rules), outlet: Arc::default(), counters: Arc::default() };
-        // Named before the first thread starts: if a later one fails to, dropping this ends the others.
+        let connection = open_file::open_writer(path, &options)?;
+        open_file::refuse_read_only(path, &connection)?;
+        let shared = Shared { rules: Arc::new(rules), signal_sink: Arc::default(), counters: Arc::default() };
+        // Constructed before the first thread starts, so that the threads end if a later one fails
+        // to start.
         let mut store = Self {
             shared: shared.clone(),
-            jobs: Arc::new(Queue::new(QUEUED_JOBS)),
-            queries: Arc::new(Queue::new(QUEUED_QUERIES)),
+            jobs: Arc::new(Queue::new(MAX_QUEUED_JOBS)),
+            queries: Arc::new(Queue::new(MAX_QUEUED_QUERIES)),
             threads: Vec::new(),
         };
         let (file, jobs) = (path.to_owned(), Arc::clone(&store.jobs));
@@ -115,7 +121,7 @@ impl SqliteStore {
             writer::run(&connection, &file, shared, &jobs)
         })?;
         for _ in 0..READERS {
-            let connection = schema::open_reader(path, &options)?;
+            let connection = open_file::open_reader(path, &options)?;
             let (file, queries) = (path.to_owned(), Arc::clone(&store.queries));
             store.spawn("sqlite-reader", Arc::clone(&store.queries), move || {
                 reader::run(&connection, &file, &queries)
@@ -124,6 +130,7 @@ impl SqliteStore {
         Ok(store)
     }
 
+    /// Returns how many jobs and commits the writer has done.
     pub fn stats(&self) -> SqliteStats {
         let counters = &self.shared.counters;
         SqliteStats {
@@ -139,8 +146,8 @@ impl SqliteStore {
         run: impl FnOnce() -> rusqlite::Result<()> + Send + 'static,
     ) -> Result<(), StoreError> {
         let body = move || {
-            // However the thread ends, nobody may wait for it any more.
-            let _end = queue::Abandon(&*queue);
+            // However the thread ends, no caller must wait for it any more.
+            let _end = queue::CloseOnDrop(&*queue);
             if let Err(error) = run() {
                 tracing::error!(%error, "a thread of the session store could not start");
             }
@@ -153,7 +160,6 @@ impl SqliteStore {
     }
 }
 
-/// Queues a job and gives the promise of its answer.
 fn submit<J: Send + 'static, T: Send + Unpin + 'static>(
     queue: &Arc<Queue<J>>,
     job: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> J,
@@ -161,11 +167,11 @@ fn submit<J: Send + 'static, T: Send + Unpin + 'static>(
     let (to, answer) = oneshot::channel();
     match queue.push(job(to)) {
         Ok(()) => Reply::Waiting(answer),
-        Err(Refused::Closed) => Reply::ready(Err(closed())),
-        Err(Refused::Full(job)) => {
+        Err(PushError::Closed) => Reply::ready(Err(closed())),
+        Err(PushError::Full(job)) => {
             let queue = Arc::clone(queue);
             Reply::later(async move {
-                queue.push_when_there_is_room(job).await.map_err(|_| closed())?;
+                queue.push_when_possible(job).await.map_err(|_| closed())?;
                 Reply::Waiting(answer).await
             })
         }
@@ -173,7 +179,7 @@ fn submit<J: Send + 'static, T: Send + Unpin + 'static>(
 }
 
 fn closed() -> StoreError {
-    StoreError::Unavailable("its threads have ended".into())
+    StoreError::Unavailable("the threads of the store have ended".into())
 }
 
 impl Store for SqliteStore {
@@ -185,9 +191,19 @@ impl Store for SqliteStore {
         submit(&self.jobs, |to| Job::Open { facts, to })
     }
 
-    fn no_room_for(&self, principal: &Principal) -> Reply<Option<Limit>> {
+    fn reached_limit(&self, principal: &Principal) -> Reply<Option<Limit>> {
         let (principal, rules) = (principal.clone(), Arc::clone(&self.shared.rules));
-        submit(&self.queries, |to| Query::Room { principal, rules, to })
+        submit(&self.queries, |to| Query::ReachedLimit { principal, rules, to })
+    }
+
+    fn eviction_sample(
+        &self,
+        requester: &Principal,
+        of: Option<&Principal>,
+        from: SessionId,
+    ) -> Reply<EvictionSample> {
+        let (requester, of) = (requester.clone(), of.cloned());
+        submit(&self.queries, |to| Query::EvictionSample { requester, of, from, to })
     }
 
     fn apply(&self, session: SessionId, command: Command, now: Time) -> Reply<Outcome> {
@@ -202,8 +218,8 @@ impl Store for SqliteStore {
         submit(&self.queries, |to| Query::Facts { session, to })
     }
 
-    fn held(&self, session: SessionId, node: NodeId) -> Reply<Holdings> {
-        submit(&self.queries, |to| Query::Held { session, node, to })
+    fn holdings(&self, session: SessionId, node: NodeId) -> Reply<Holdings> {
+        submit(&self.queries, |to| Query::Holdings { session, node, to })
     }
 
     fn sweep(&self, now: Time, batch: usize) -> Reply<usize> {
@@ -218,29 +234,29 @@ impl Store for SqliteStore {
         submit(&self.queries, |to| Query::IsAlive { node, to })
     }
 
-    fn bury_dead_nodes(&self, now: Time) -> Reply<usize> {
-        submit(&self.jobs, |to| Job::Bury { now, to })
+    fn reap_dead_nodes(&self, now: Time) -> Reply<usize> {
+        submit(&self.jobs, |to| Job::Reap { now, to })
     }
 
     fn leave(&self, node: NodeId, now: Time) -> Reply<()> {
         submit(&self.jobs, |to| Job::Leave { node, now, to })
     }
 
-    /// Other processes share the file and cannot signal.
+    /// Returns the interval: other processes share the file and cannot send signals.
     fn poll_interval(&self) -> Option<Duration> {
-        Some(LOOK_EVERY)
+        Some(POLL_INTERVAL)
     }
 
-    fn changes_elsewhere(&self) -> Reply<Option<u64>> {
-        submit(&self.jobs, |to| Job::Elsewhere { to })
+    fn external_change_count(&self) -> Reply<Option<u64>> {
+        submit(&self.jobs, |to| Job::ExternalChangeCount { to })
     }
 
     fn subscribe(&self, subscriber: Arc<dyn Subscriber>) {
-        self.shared.outlet.set(subscriber);
+        self.shared.signal_sink.set(subscriber);
     }
 
-    fn answers(&self) -> Reply<()> {
-        submit(&self.queries, |to| Query::Answers { to })
+    fn ping(&self) -> Reply<()> {
+        submit(&self.queries, |to| Query::Ping { to })
     }
 
     fn usage(&self) -> Reply<Usage> {
@@ -250,7 +266,8 @@ impl Store for SqliteStore {
 
 impl Drop for SqliteStore {
     fn drop(&mut self) {
-        // The readers first: whoever closes the file last tidies up its log, and they may not write.
+        // Stop the readers first. The last connection to the file cleans up the write-ahead log,
+        // and readers are not allowed to write.
         self.queries.close();
         self.threads.drain(self.threads.len().min(1)..).for_each(wait_for);
         self.jobs.close();
@@ -259,8 +276,9 @@ impl Drop for SqliteStore {
 }
 
 fn wait_for(thread: JoinHandle<()>) {
-    // A subscriber may hold the last reference to its store: a thread cannot wait for itself.
+    // A subscriber may drop the last reference to its store on a thread of the store, which cannot
+    // wait for itself.
     if thread.thread().id() != thread::current().id() && thread.join().is_err() {
-        tracing::error!("a thread of the session store had panicked");
+        tracing::error!("a thread of the session store panicked");
     }
 }

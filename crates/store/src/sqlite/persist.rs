@@ -1,91 +1,111 @@
-//! From a session's changes to rows.
+//! Writes the changes of a session to rows.
 
 use rusqlite::params;
 use steadfast_session::changes::Appended;
-use steadfast_session::{CallNo, Changes, Class, Mailed, Meta, Stream, StreamKind, StreamNo, Time};
+use steadfast_session::{CallNo, Changes, Class, ForwardedBegin, Meta, Stream, StreamKind, StreamNo, Time};
 
-use super::slot::{Dirty, Slot};
-use super::sql::WriterSql;
-use super::value::{Col, MAILED, class_code, instant, int};
+use super::cached_session::{CachedSession, Dirty};
+use super::columns::{Column, FORWARDED_BEGIN_BIT, instant, int};
+use super::statements::WriterStatements;
 
-/// The size up to which an answer is kept in its stream's row, so that the row stays on its page.
-const SMALL_ANSWER: u32 = 768;
+/// The size up to which the answer that ends a POST stream is stored in the row of the stream.
+/// The row then stays on one page.
+const MAX_RESPONSE_IN_ROW: u32 = 768;
 
-/// Writes the events that a command appended and removes those that it dropped. Done at once and not with the
-/// group: each event is written once anyway, and its payload need not be kept for later.
-pub(super) fn log(sql: &mut WriterSql<'_>, slot: &mut Slot, changes: &Changes) -> rusqlite::Result<()> {
+/// Inserts the events that a command appended, and deletes those that it dropped. This happens at
+/// once and not with the group: each event is written only once anyway, and its payload need not be
+/// kept in memory.
+pub(super) fn write_events(
+    statements: &mut WriterStatements<'_>,
+    cached: &mut CachedSession,
+    changes: &Changes,
+) -> rusqlite::Result<()> {
     for Appended { stream, seq, class, payload } in &changes.appended {
-        // An event that left again within its own command never reaches the file.
-        let Some(log) = slot.session.streams().get(stream) else { continue };
-        let Ok(at) = log.entries.binary_search_by_key(seq, |entry| entry.seq) else { continue };
-        if is_small_answer(log, at) {
+        // An event that the same command removed is not written.
+        let Some(log) = cached.session.streams().get(stream) else { continue };
+        let Ok(at) = log.events.binary_search_by_key(seq, |entry| entry.seq) else { continue };
+        if is_stored_in_stream_row(log, at) {
             continue;
         }
-        let size = log.entries[at].size;
-        slot.session.shed_payload(*stream, *seq);
-        sql.add_event.execute(params![
-            slot.key,
+        let size = log.events[at].size;
+        cached.session.drop_payload(*stream, *seq);
+        statements.add_event.execute(params![
+            cached.key,
             int(stream.0),
             int(*seq),
-            class_code(*class),
+            class.code(),
             size,
             &payload[..]
         ])?;
     }
     for (stream, seq) in &changes.dropped {
-        sql.drop_event.execute([slot.key, int(stream.0), int(*seq)])?;
+        statements.drop_event.execute([cached.key, int(stream.0), int(*seq)])?;
     }
     Ok(())
 }
 
-/// Whether an event is written with its stream's row. It is the only kind that keeps its payload in memory.
-fn is_small_answer(stream: &Stream, at: usize) -> bool {
-    let ends = !stream.is_open() && stream.kind != StreamKind::Standalone && at + 1 == stream.entries.len();
-    ends && stream.entries[at].class == Class::Response && stream.entries[at].size <= SMALL_ANSWER
+/// Returns true if an event is stored in the row of its stream. Only such events keep their payload
+/// in memory.
+fn is_stored_in_stream_row(stream: &Stream, at: usize) -> bool {
+    let ends = !stream.is_open() && stream.kind != StreamKind::Standalone && at + 1 == stream.events.len();
+    ends && stream.events[at].class == Class::Response && stream.events[at].size <= MAX_RESPONSE_IN_ROW
 }
 
 /// Writes every row of a session that differs from the file, once each.
-pub(super) fn rows(sql: &mut WriterSql<'_>, slot: &mut Slot) -> rusqlite::Result<()> {
-    let mut dirty = std::mem::take(&mut slot.dirty);
-    streams(sql, slot, &mut dirty)?;
-    calls(sql, slot, &mut dirty)?;
-    asks(sql, slot, &mut dirty)?;
-    state(sql, slot, &mut dirty)?;
+pub(super) fn write_rows(
+    statements: &mut WriterStatements<'_>,
+    cached: &mut CachedSession,
+) -> rusqlite::Result<()> {
+    let mut dirty = std::mem::take(&mut cached.dirty);
+    streams(statements, cached, &mut dirty)?;
+    calls(statements, cached, &mut dirty)?;
+    server_requests(statements, cached, &mut dirty)?;
+    state(statements, cached, &mut dirty)?;
     if dirty.meta {
-        meta(sql, slot)?;
+        meta(statements, cached)?;
     }
     dirty.meta = false;
     dirty.listed = false;
-    slot.dirty = dirty;
+    cached.dirty = dirty;
     Ok(())
 }
 
-fn streams(sql: &mut WriterSql<'_>, slot: &Slot, dirty: &mut Dirty) -> rusqlite::Result<()> {
+fn streams(
+    statements: &mut WriterStatements<'_>,
+    cached: &CachedSession,
+    dirty: &mut Dirty,
+) -> rusqlite::Result<()> {
     dirty.streams.sort_unstable();
     dirty.streams.dedup();
-    let live = slot.session.streams();
-    // Streams go in runs. One that came and went within this group is no reason to end a run.
+    let live = cached.session.streams();
+    // Delete runs of streams with one statement. A stream that was added and removed within this
+    // group does not end a run.
     let one_run = |a: &StreamNo, b: &StreamNo| live.range(a..=b).next().is_none();
     for run in dirty.streams.chunk_by(one_run) {
         let (first, last) = (run[0], run[run.len() - 1]);
         if let Some(stream) = live.get(&first) {
-            put_stream(sql, slot.key, first, stream)?;
+            put_stream(statements, cached.key, first, stream)?;
         } else {
-            sql.drop_streams.execute([slot.key, int(first.0), int(last.0)])?;
-            sql.drop_events_of_streams.execute([slot.key, int(first.0), int(last.0)])?;
+            statements.drop_streams.execute([cached.key, int(first.0), int(last.0)])?;
+            statements.drop_events_of_streams.execute([cached.key, int(first.0), int(last.0)])?;
         }
     }
     dirty.streams.clear();
     Ok(())
 }
 
-fn put_stream(sql: &mut WriterSql<'_>, key: i64, no: StreamNo, stream: &Stream) -> rusqlite::Result<()> {
+fn put_stream(
+    statements: &mut WriterStatements<'_>,
+    key: i64,
+    no: StreamNo,
+    stream: &Stream,
+) -> rusqlite::Result<()> {
     let open_calls = match stream.kind {
         StreamKind::Post { open } => Some(open),
         StreamKind::Standalone => None,
     };
-    let answer = stream.entries.back().filter(|entry| entry.payload.is_some());
-    sql.put_stream.execute(params![
+    let answer = stream.events.back().filter(|entry| entry.payload.is_some());
+    statements.put_stream.execute(params![
         key,
         int(no.0),
         open_calls,
@@ -100,20 +120,24 @@ fn put_stream(sql: &mut WriterSql<'_>, key: i64, no: StreamNo, stream: &Stream) 
     Ok(())
 }
 
-fn calls(sql: &mut WriterSql<'_>, slot: &Slot, dirty: &mut Dirty) -> rusqlite::Result<()> {
+fn calls(
+    statements: &mut WriterStatements<'_>,
+    cached: &CachedSession,
+    dirty: &mut Dirty,
+) -> rusqlite::Result<()> {
     dirty.calls.sort_unstable();
     for no in dirty.started.drain(..).filter(|no| dirty.calls.binary_search(no).is_err()) {
-        put_call(sql, slot, no)?;
+        put_call(statements, cached, no)?;
     }
     for mentions in dirty.calls.chunk_by(CallNo::eq) {
         let no = mentions[0];
-        match slot.session.calls().get(&no) {
-            Some(_) => put_call(sql, slot, no)?,
-            // A call is named when it comes and when it goes. Named twice, it came and went within this group
-            // and has no row.
+        match cached.session.calls().get(&no) {
+            Some(_) => put_call(statements, cached, no)?,
+            // A call is in the list once when it is added and once when it is removed. If it is
+            // there twice, it was added and removed within this group, and has no row.
             None if mentions.len() > 1 => {}
             None => {
-                sql.drop_call.execute([slot.key, int(no.0)])?;
+                statements.drop_call.execute([cached.key, int(no.0)])?;
             }
         }
     }
@@ -121,120 +145,143 @@ fn calls(sql: &mut WriterSql<'_>, slot: &Slot, dirty: &mut Dirty) -> rusqlite::R
     Ok(())
 }
 
-fn put_call(sql: &mut WriterSql<'_>, slot: &Slot, no: CallNo) -> rusqlite::Result<()> {
-    let Some(call) = slot.session.calls().get(&no) else { return Ok(()) };
-    sql.put_call.execute(params![
-        slot.key,
+fn put_call(
+    statements: &mut WriterStatements<'_>,
+    cached: &CachedSession,
+    no: CallNo,
+) -> rusqlite::Result<()> {
+    let Some(call) = cached.session.calls().get(&no) else { return Ok(()) };
+    statements.put_call.execute(params![
+        cached.key,
         int(no.0),
-        Col(&call.id),
+        Column(&call.id),
         int(call.stream.0),
         int(call.owner.0),
-        int(call.from.0),
+        int(call.assigned_by.0),
         int(call.attempt),
-        call.answer_only,
-        call.request.as_ref().map(|request| request.again),
+        call.response_only,
+        call.request.as_ref().map(|request| request.reassignable),
         call.request.as_ref().map(|request| &request.text[..]),
     ])?;
     Ok(())
 }
 
-fn asks(sql: &mut WriterSql<'_>, slot: &Slot, dirty: &mut Dirty) -> rusqlite::Result<()> {
-    dirty.asks.sort_unstable();
-    dirty.asks.dedup();
-    for no in dirty.asks.drain(..) {
-        match slot.session.asks().get(&no) {
-            Some(ask) => sql.put_ask.execute(params![
-                slot.key,
+fn server_requests(
+    statements: &mut WriterStatements<'_>,
+    cached: &CachedSession,
+    dirty: &mut Dirty,
+) -> rusqlite::Result<()> {
+    dirty.server_requests.sort_unstable();
+    dirty.server_requests.dedup();
+    for no in dirty.server_requests.drain(..) {
+        match cached.session.server_requests().get(&no) {
+            Some(server_request) => statements.put_server_request.execute(params![
+                cached.key,
                 int(no.0),
-                ask.call.map(|call| int(call.0)),
-                int(ask.stream.0),
-                int(ask.seq),
-                int(ask.owner.0),
-                ask.answer.as_ref().map(|kept| int(kept.by.0.0)),
-                ask.answer.as_ref().map(|kept| int(kept.by.1)),
-                ask.answer.as_ref().map(|kept| &kept.message[..]),
+                server_request.call.map(|call| int(call.0)),
+                int(server_request.stream.0),
+                int(server_request.seq),
+                int(server_request.owner.0),
+                server_request.answer.as_ref().map(|kept| int(kept.by.0.0)),
+                server_request.answer.as_ref().map(|kept| int(kept.by.1)),
+                server_request.answer.as_ref().map(|kept| &kept.message[..]),
             ])?,
-            None => sql.drop_ask.execute([slot.key, int(no.0)])?,
+            None => statements.drop_server_request.execute([cached.key, int(no.0)])?,
         };
     }
     Ok(())
 }
 
-fn state(sql: &mut WriterSql<'_>, slot: &Slot, dirty: &mut Dirty) -> rusqlite::Result<()> {
+fn state(
+    statements: &mut WriterStatements<'_>,
+    cached: &CachedSession,
+    dirty: &mut Dirty,
+) -> rusqlite::Result<()> {
     dirty.state.sort_unstable();
     dirty.state.dedup();
     for name in dirty.state.drain(..) {
-        match slot.session.state().get(&name) {
-            Some(value) => {
-                sql.put_state.execute(params![slot.key, name, int(value.version), &value.bytes[..]])?
-            }
-            None => sql.drop_state.execute(params![slot.key, name])?,
+        match cached.session.state().get(&name) {
+            Some(value) => statements.put_state.execute(params![
+                cached.key,
+                name,
+                int(value.version),
+                &value.bytes[..]
+            ])?,
+            None => statements.drop_state.execute(params![cached.key, name])?,
         };
     }
     Ok(())
 }
 
-pub(super) fn meta(sql: &mut WriterSql<'_>, slot: &Slot) -> rusqlite::Result<()> {
-    let meta = slot.session.meta();
-    sql.put_meta.execute(params![
-        slot.key,
+pub(super) fn meta(statements: &mut WriterStatements<'_>, cached: &CachedSession) -> rusqlite::Result<()> {
+    let meta = cached.session.meta();
+    statements.put_meta.execute(params![
+        cached.key,
         instant(meta.last_active),
         meta.detached_at.map(instant),
         meta.closed.map(|(reason, _)| reason.as_str()),
         meta.closed.map(|(_, at)| instant(at)),
         int(meta.next_call),
         int(meta.next_stream),
-        int(meta.next_ask),
+        int(meta.next_server_request),
         int(meta.next_connection),
         int(meta.next_version),
-        remembered(meta),
-        slot.check_at.map(instant),
+        encode_remembered(meta),
+        cached.check_at.map(instant),
     ])?;
     Ok(())
 }
 
-/// Calls that were taken, and those that were mailed: their words have the highest bit, which no number of a call has. So whoever
-/// does not know of them finds calls that there are not.
-fn remembered(meta: &Meta) -> Option<Vec<u8>> {
-    let taken = meta.taken.iter().map(|call| call.0);
-    let words = |mailed: &Mailed| {
-        let (high, low) = (mailed.node.0 >> 32, mailed.node.0 & u64::from(u32::MAX));
-        [high, low, mailed.attempt, mailed.stream.0].map(|word| word | MAILED)
+/// Encodes the calls that were reassigned (`revoked_calls`) and the forwarded `Begin`s. The words
+/// of the latter have the highest bit, which no call number has. A release that does not know
+/// forwarded `Begin`s reads them as numbers of calls that do not exist.
+fn encode_remembered(meta: &Meta) -> Option<Vec<u8>> {
+    let revoked_calls = meta.revoked_calls.iter().map(|call| call.0);
+    let words = |begin: &ForwardedBegin| {
+        let (high, low) = (begin.node.0 >> 32, begin.node.0 & u64::from(u32::MAX));
+        [high, low, begin.attempt, begin.stream.0].map(|word| word | FORWARDED_BEGIN_BIT)
     };
-    let words: Vec<u64> = taken.chain(meta.mailed.iter().flat_map(words)).collect();
+    let words: Vec<u64> = revoked_calls.chain(meta.forwarded_begins.iter().flat_map(words)).collect();
     (!words.is_empty()).then(|| words.into_iter().flat_map(u64::to_be_bytes).collect())
 }
 
-/// Moves a session in the agenda.
-pub(super) fn schedule(sql: &mut WriterSql<'_>, slot: &mut Slot, at: Option<Time>) -> rusqlite::Result<()> {
-    if slot.check_at == at {
+/// Moves the next sweep of a session.
+pub(super) fn schedule(
+    statements: &mut WriterStatements<'_>,
+    cached: &mut CachedSession,
+    at: Option<Time>,
+) -> rusqlite::Result<()> {
+    if cached.check_at == at {
         return Ok(());
     }
-    if let Some(old) = slot.check_at {
-        sql.drop_agenda.execute([instant(old), slot.key])?;
+    if let Some(old) = cached.check_at {
+        statements.drop_agenda.execute([instant(old), cached.key])?;
     }
     if let Some(new) = at {
-        sql.put_agenda.execute([instant(new), slot.key])?;
+        statements.put_agenda.execute([instant(new), cached.key])?;
     }
-    slot.check_at = at;
-    slot.dirty.meta = true;
+    cached.check_at = at;
+    cached.dirty.meta = true;
     Ok(())
 }
 
 /// Removes every row of a session.
-pub(super) fn remove(sql: &mut WriterSql<'_>, slot: &mut Slot) -> rusqlite::Result<()> {
-    schedule(sql, slot, None)?;
+pub(super) fn remove(
+    statements: &mut WriterStatements<'_>,
+    cached: &mut CachedSession,
+) -> rusqlite::Result<()> {
+    schedule(statements, cached, None)?;
     for statement in [
-        &mut sql.remove_session,
-        &mut sql.remove_meta,
-        &mut sql.remove_streams,
-        &mut sql.remove_events,
-        &mut sql.remove_calls,
-        &mut sql.remove_asks,
-        &mut sql.remove_state,
-        &mut sql.remove_presence,
+        &mut statements.remove_session,
+        &mut statements.remove_meta,
+        &mut statements.remove_streams,
+        &mut statements.remove_events,
+        &mut statements.remove_calls,
+        &mut statements.remove_server_requests,
+        &mut statements.remove_state,
+        &mut statements.remove_presence,
     ] {
-        statement.execute([slot.key])?;
+        statement.execute([cached.key])?;
     }
     Ok(())
 }

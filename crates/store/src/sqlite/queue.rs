@@ -1,29 +1,33 @@
-//! A bounded queue from asynchronous callers to the store's threads.
+//! A bounded queue from asynchronous callers to the threads of the store.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, PoisonError};
 
+use steadfast_wire::Mutex;
 use tokio::sync::Semaphore;
 
-/// Jobs for one or more threads. Whoever finds it full waits without blocking a thread.
+/// Jobs for one or more threads. A caller that finds the queue full waits without blocking a
+/// thread.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
     state: Mutex<State<T>>,
     filled: Condvar,
-    room: Semaphore,
+    /// One permit for each job that the queue can still take.
+    space: Semaphore,
 }
 
 #[derive(Debug)]
 struct State<T> {
     jobs: VecDeque<T>,
     closed: bool,
-    /// Threads that wait for a job. Nobody is woken while none does: a busy writer looks again by itself.
+    /// Threads that wait for a job. If there is none, no thread is woken: a busy thread checks the
+    /// queue again by itself.
     idle: usize,
 }
 
-/// Why a job was not taken.
+/// Why a job was not queued.
 #[derive(Debug)]
-pub(super) enum Refused<T> {
+pub(super) enum PushError<T> {
     Full(T),
     Closed,
 }
@@ -31,31 +35,32 @@ pub(super) enum Refused<T> {
 impl<T> Queue<T> {
     pub(super) fn new(bound: usize) -> Self {
         let state = State { jobs: VecDeque::new(), closed: false, idle: 0 };
-        Self { state: Mutex::new(state), filled: Condvar::new(), room: Semaphore::new(bound) }
+        Self { state: Mutex::new(state), filled: Condvar::new(), space: Semaphore::new(bound) }
     }
 
-    pub(super) fn push(&self, job: T) -> Result<(), Refused<T>> {
-        match self.room.try_acquire() {
+    /// Adds a job. Fails if the queue is full or closed.
+    pub(super) fn push(&self, job: T) -> Result<(), PushError<T>> {
+        match self.space.try_acquire() {
             Ok(permit) => permit.forget(),
-            Err(tokio::sync::TryAcquireError::NoPermits) => return Err(Refused::Full(job)),
-            Err(tokio::sync::TryAcquireError::Closed) => return Err(Refused::Closed),
+            Err(tokio::sync::TryAcquireError::NoPermits) => return Err(PushError::Full(job)),
+            Err(tokio::sync::TryAcquireError::Closed) => return Err(PushError::Closed),
         }
         self.put(job)
     }
 
-    /// Waits for room. `Err` once the queue is closed.
-    pub(super) async fn push_when_there_is_room(&self, job: T) -> Result<(), Refused<T>> {
-        match self.room.acquire().await {
+    /// Waits until the queue has space. Fails once the queue is closed.
+    pub(super) async fn push_when_possible(&self, job: T) -> Result<(), PushError<T>> {
+        match self.space.acquire().await {
             Ok(permit) => permit.forget(),
-            Err(_) => return Err(Refused::Closed),
+            Err(_) => return Err(PushError::Closed),
         }
         self.put(job)
     }
 
-    fn put(&self, job: T) -> Result<(), Refused<T>> {
-        let mut state = self.lock();
+    fn put(&self, job: T) -> Result<(), PushError<T>> {
+        let mut state = self.state.lock();
         if state.closed {
-            return Err(Refused::Closed);
+            return Err(PushError::Closed);
         }
         state.jobs.push_back(job);
         let wake = state.idle > 0;
@@ -66,9 +71,10 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Moves up to `most` jobs into `jobs`, waiting for the first. `false` once the queue is closed and empty.
+    /// Waits for a job, then moves up to `most` jobs into `jobs`. Returns false once the queue is
+    /// closed and empty.
     pub(super) fn take(&self, jobs: &mut Vec<T>, most: usize) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while state.jobs.is_empty() {
             if state.closed {
                 return false;
@@ -80,31 +86,26 @@ impl<T> Queue<T> {
         let count = state.jobs.len().min(most);
         jobs.extend(state.jobs.drain(..count));
         drop(state);
-        self.room.add_permits(count);
+        self.space.add_permits(count);
         true
     }
 
-    /// Takes no more jobs. Those that are queued are still handed out.
+    /// Closes the queue. Threads still get the jobs that are queued.
     pub(super) fn close(&self) {
-        self.lock().closed = true;
-        self.room.close();
+        self.state.lock().closed = true;
+        self.space.close();
         self.filled.notify_all();
-    }
-
-    /// No code that can panic runs under the lock.
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Closes a queue when its thread ends, and drops what is in it: whoever waits learns that nobody will answer.
-/// After an orderly end there is nothing left to drop.
-pub(super) struct Abandon<'q, T>(pub(super) &'q Queue<T>);
+/// Closes a queue when its thread ends, and drops the jobs in it, so that their callers get an
+/// error. After an orderly end the queue is empty.
+pub(super) struct CloseOnDrop<'q, T>(pub(super) &'q Queue<T>);
 
-impl<T> Drop for Abandon<'_, T> {
+impl<T> Drop for CloseOnDrop<'_, T> {
     fn drop(&mut self) {
         self.0.close();
-        let jobs = std::mem::take(&mut self.0.lock().jobs);
+        let jobs = std::mem::take(&mut self.0.state.lock().jobs);
         drop(jobs);
     }
 }

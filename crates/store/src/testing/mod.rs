@@ -1,141 +1,146 @@
-//! What a store must do, as tests that any store can run, and a store that fails on command.
+//! The test suite that every store must pass, and a store that injects faults.
 //!
-//! [`store_contract!`](crate::store_contract) turns a [`Place`] into the whole suite. Its heart is
-//! [`random::random_commands`]: random moves, applied to the store and to a plain [`Model`](model::Model) that is
-//! nothing but sessions in a map, must have the same outcomes, the same signals and the same reads at each step.
+//! [`store_contract!`](crate::store_contract) generates the suite for a [`StoreFixture`]. Its main
+//! test is [`model_comparison::random_steps_match_the_model`]: random steps, applied to the store
+//! and to a simple [`Model`](model::Model), must have the same outcomes, signals and reads.
 
 pub mod concurrent;
-pub mod faulty;
+pub mod faulty_store;
 pub mod model;
-pub mod moves;
-pub mod random;
-pub mod recorder;
+pub mod model_comparison;
+pub mod random_steps;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub mod server;
+pub mod signal_recorder;
 
 use steadfast_session::Rules;
 
 use crate::store::Store;
 
-pub use faulty::{Fault, Faults, FaultyStore, Gate, Operation};
+pub use faulty_store::{Fault, Faults, FaultyStore, Gate, Operation};
 
-/// Where stores of one kind are opened: a file, a database, or nowhere.
-pub trait Place: Sized + Send + Sync + 'static {
+/// An environment in which stores of one kind can be opened, such as a file or a database.
+pub trait StoreFixture: Sized + Send + Sync + 'static {
     type Store: Store;
 
-    /// Whether sessions outlive the store that holds them.
-    const KEEPS: bool;
+    /// True if sessions outlive the store that has them open.
+    const PERSISTS: bool;
 
-    /// Whether several stores may be open here at once and see the same sessions.
-    const SHARES: bool;
+    /// True if several stores can be open at once and share the sessions.
+    const IS_SHARED: bool;
 
-    /// Whether everything that is sent is done in that order. Otherwise that holds for the commands of each session, and what
-    /// concerns several sessions is done at any time between its sending and its answer.
-    const ONE_QUEUE: bool = true;
+    /// True if the store does everything in the order in which it is sent. If false, this holds
+    /// only for the commands of each session: an operation on several sessions may happen at any
+    /// time before its reply.
+    const HAS_ONE_QUEUE: bool = true;
 
-    /// Whether the store knows what all sessions hold, and what those of each principal do, and applies the bounds on it.
-    const BOUNDS_BYTES: bool;
-    const BOUNDS_BYTES_OF_PRINCIPALS: bool;
+    /// True if the store counts the bytes of all sessions and applies the limit.
+    const LIMITS_STORE_BYTES: bool;
 
-    /// Whether [`Store::no_room_for`] knows how many sessions a principal has.
-    const FORESEES_PRINCIPALS: bool = true;
+    /// True if the store counts the bytes of each principal's sessions and applies the limit.
+    const LIMITS_PRINCIPAL_BYTES: bool;
 
-    /// What the store makes of the rules that it is given.
+    /// True if [`Store::reached_limit`] knows how many sessions a principal has.
+    const PREDICTS_PRINCIPAL_LIMIT: bool = true;
+
+    /// Returns the rules that the store applies if it is given these.
     fn rules(mut rules: Rules) -> Rules {
-        if !Self::BOUNDS_BYTES {
+        if !Self::LIMITS_STORE_BYTES {
             rules.limits.store_bytes = u64::MAX;
         }
-        if !Self::BOUNDS_BYTES_OF_PRINCIPALS {
+        if !Self::LIMITS_PRINCIPAL_BYTES {
             rules.limits.principal_bytes = u64::MAX;
         }
         rules
     }
 
-    /// Whether such a place can be had on this machine. Where it cannot, nothing is tested.
-    fn is_here() -> bool {
+    /// Returns true if the fixture works on this machine. If not, its tests are skipped.
+    fn is_available() -> bool {
         true
     }
 
-    /// A place where no store has been.
+    /// Creates a new environment without sessions.
     fn fresh() -> Self;
 
     fn open(&self, rules: Rules) -> Self::Store;
 
-    /// A store's process ends, and everybody has noticed.
+    /// Ends the process of a store, and makes all others notice that its nodes are dead.
     fn close(&self, store: Self::Store) {
         drop(store);
     }
 
-    /// Looks for what no reader can see, such as rows that belong to nothing. No store is open here any more.
+    /// Checks what no reader can see, such as rows without a session. All stores are closed by
+    /// then.
     fn audit(&self, _model: &model::Model) -> Result<(), String> {
         Ok(())
     }
 }
 
-/// Makes one test of each part of the contract, for the place that is named.
+/// Generates one test for each part of the contract, for the given fixture.
 #[macro_export]
 macro_rules! store_contract {
-    ($place:ty) => {
+    ($fixture:ty) => {
         #[test]
-        fn random_commands_do_what_the_model_does() {
-            if <$place as $crate::testing::Place>::is_here() {
-                $crate::testing::random::random_commands::<$place>();
+        fn random_steps_match_the_model() {
+            if <$fixture as $crate::testing::StoreFixture>::is_available() {
+                $crate::testing::model_comparison::random_steps_match_the_model::<$fixture>();
             }
         }
 
         #[test]
         fn every_call_is_finished_exactly_once() {
-            if <$place as $crate::testing::Place>::is_here() {
-                $crate::testing::concurrent::every_call_is_finished_exactly_once::<$place>();
+            if <$fixture as $crate::testing::StoreFixture>::is_available() {
+                $crate::testing::concurrent::every_call_is_finished_exactly_once::<$fixture>();
             }
         }
 
         #[test]
-        fn an_id_is_begun_once_at_a_time() {
-            if <$place as $crate::testing::Place>::is_here() {
-                $crate::testing::concurrent::an_id_is_begun_once_at_a_time::<$place>();
+        fn an_id_is_in_use_once_at_a_time() {
+            if <$fixture as $crate::testing::StoreFixture>::is_available() {
+                $crate::testing::concurrent::an_id_is_in_use_once_at_a_time::<$fixture>();
             }
         }
 
         #[test]
         fn concurrent_increments_lose_nothing() {
-            if <$place as $crate::testing::Place>::is_here() {
-                $crate::testing::concurrent::concurrent_increments_lose_nothing::<$place>();
+            if <$fixture as $crate::testing::StoreFixture>::is_available() {
+                $crate::testing::concurrent::concurrent_increments_lose_nothing::<$fixture>();
             }
         }
 
         #[test]
         fn concurrent_messages_make_one_dense_log() {
-            if <$place as $crate::testing::Place>::is_here() {
-                $crate::testing::concurrent::concurrent_messages_make_one_dense_log::<$place>();
+            if <$fixture as $crate::testing::StoreFixture>::is_available() {
+                $crate::testing::concurrent::concurrent_messages_make_one_dense_log::<$fixture>();
             }
         }
 
         #[test]
-        fn an_ask_is_answered_once() {
-            if <$place as $crate::testing::Place>::is_here() {
-                $crate::testing::concurrent::an_ask_is_answered_once::<$place>();
+        fn a_server_request_is_answered_once() {
+            if <$fixture as $crate::testing::StoreFixture>::is_available() {
+                $crate::testing::concurrent::a_server_request_is_answered_once::<$fixture>();
             }
         }
 
         #[test]
-        fn calls_are_given_to_nodes_that_are_there() {
-            if <$place as $crate::testing::Place>::is_here() {
-                $crate::testing::concurrent::calls_are_given_to_nodes_that_are_there::<$place>();
+        fn calls_are_forwarded_only_to_nodes_that_are_alive() {
+            if <$fixture as $crate::testing::StoreFixture>::is_available() {
+                $crate::testing::concurrent::calls_are_forwarded_only_to_nodes_that_are_alive::<$fixture>();
             }
         }
 
         #[test]
-        fn a_call_that_was_begun_is_nobody_elses() {
-            if <$place as $crate::testing::Place>::is_here() {
-                $crate::testing::concurrent::a_call_that_was_begun_is_nobody_elses::<$place>();
+        fn a_forwarded_call_that_was_started_is_not_reassigned() {
+            if <$fixture as $crate::testing::StoreFixture>::is_available() {
+                $crate::testing::concurrent::a_forwarded_call_that_was_started_is_not_reassigned::<$fixture>(
+                );
             }
         }
 
         #[test]
         fn every_kept_answer_is_collected_once() {
-            if <$place as $crate::testing::Place>::is_here() {
-                $crate::testing::concurrent::every_kept_answer_is_collected_once::<$place>();
+            if <$fixture as $crate::testing::StoreFixture>::is_available() {
+                $crate::testing::concurrent::every_kept_answer_is_collected_once::<$fixture>();
             }
         }
     };

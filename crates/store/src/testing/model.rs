@@ -1,51 +1,51 @@
-//! A store without anything clever: sessions in a map.
+//! [`Model`]: the simplest possible store, a map of sessions. Real stores are compared with it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use steadfast_session::command::{FailNode, Heir, NodeFailed, Sweep, Swept};
+use steadfast_session::command::{FailNode, NodeFailed, Successor, Sweep, Swept};
 use steadfast_session::{
-    Changes, Command, Crowd, Facts, Holdings, Lifecycle, Limit, NodeId, Outcome, Principal, Read, Rules,
-    Session, SessionId, StreamNo, Time,
+    Changes, Command, Facts, Holdings, Lifecycle, Limit, NodeId, Outcome, Principal, Read, Rules, Session,
+    SessionId, SharedUsage, StreamNo, Time,
 };
 
-use super::recorder::{Heards, expect, heir};
-use crate::store::{Opened, Usage, no_session};
+use super::signal_recorder::{RecordedSignals, expect, successor};
+use crate::store::{EvictionSample, Opened, SampledSession, Usage, no_session};
 
-/// What every store is compared with.
+/// The expected state of a store.
 #[derive(Clone, Debug)]
 pub struct Model {
     pub rules: Rules,
     pub sessions: BTreeMap<SessionId, Session>,
-    /// Nodes that have joined and not left, with the number of the store handle that they joined through. `None`:
-    /// that handle is gone, so the node is dead.
+    /// Nodes that have joined and have not left, with the store handle that they joined through.
+    /// `None` if that handle is closed, so that the node is dead.
     pub nodes: BTreeMap<NodeId, Option<usize>>,
-    /// What the last steps must have made heard.
-    pub heards: Heards,
+    /// The signals that the last steps must have caused.
+    pub signals: RecordedSignals,
 }
 
 impl Model {
     pub fn new(rules: Rules) -> Self {
-        Self { rules, sessions: BTreeMap::new(), nodes: BTreeMap::new(), heards: BTreeMap::new() }
+        Self { rules, sessions: BTreeMap::new(), nodes: BTreeMap::new(), signals: BTreeMap::new() }
     }
 
     pub fn open(&mut self, facts: Facts) -> Opened {
         if self.sessions.contains_key(&facts.id) {
-            return Opened::Taken;
+            return Opened::IdInUse;
         }
         let facts = Arc::new(facts);
         let session = Session::open(Arc::clone(&facts));
-        if let Some(limit) = self.no_room_for(&facts.principal, session.held_bytes()) {
+        if let Some(limit) = self.reached_limit(&facts.principal, session.held_bytes()) {
             return Opened::OverLimit(limit);
         }
         self.sessions.insert(facts.id, session);
         let changes = Changes { lifecycle: vec![Lifecycle::Opened], ..Changes::default() };
-        expect(&mut self.heards, facts.id, &changes);
+        expect(&mut self.signals, facts.id, &changes);
         Opened::Opened(facts)
     }
 
-    /// The bound that forbids one more session which holds so much.
-    pub fn no_room_for(&self, principal: &Principal, bytes: u64) -> Option<Limit> {
+    /// Returns the limit that refuses one more session of this size, if there is one.
+    pub fn reached_limit(&self, principal: &Principal, bytes: u64) -> Option<Limit> {
         let limits = &self.rules.limits;
         let open = || self.sessions.values().filter(|session| session.is_open());
         if open().count() as u64 >= limits.sessions {
@@ -55,32 +55,58 @@ impl Model {
         if own >= limits.sessions_per_principal {
             return Some(Limit::SessionsPerPrincipal);
         }
-        self.crowd(principal).and(bytes).over(limits)
+        self.shared_usage(principal).plus(bytes).exceeded_limit(limits)
+    }
+
+    /// Returns the sample of a store with all open sessions, sorted by id. `largest` is left out:
+    /// several principals may have the most sessions.
+    pub fn eviction_sample(&self, requester: &Principal, of: Option<&Principal>) -> EvictionSample {
+        let mut held: BTreeMap<&Principal, u64> = BTreeMap::new();
+        for session in self.sessions.values().filter(|session| session.is_open()) {
+            *held.entry(&session.facts().principal).or_default() += 1;
+        }
+        let open = self.sessions.values().filter(|session| session.is_open());
+        let sampled = open.filter(|session| of.is_none_or(|of| session.facts().principal == *of));
+        let sessions = sampled.map(|session| SampledSession {
+            id: session.facts().id,
+            principal: session.facts().principal.clone(),
+            last_use: session.meta().last_use(),
+            held_by_principal: held.get(&session.facts().principal).copied().unwrap_or_default(),
+        });
+        EvictionSample {
+            sessions: sessions.collect(),
+            open: held.values().sum(),
+            principals: held.len() as u64,
+            own: held.get(requester).copied().unwrap_or_default(),
+            largest: None,
+        }
     }
 
     pub fn apply(&mut self, id: SessionId, command: Command, now: Time) -> Outcome {
         let Some(principal) = self.sessions.get(&id).map(|session| session.facts().principal.clone()) else {
             return no_session(&command);
         };
-        let crowd = self.crowd(&principal);
+        let shared_usage = self.shared_usage(&principal);
         let Some(session) = self.sessions.get_mut(&id) else { return no_session(&command) };
         let mut changes = Changes::default();
-        let outcome = session.apply_among(command, now, &self.rules, crowd, &mut changes);
-        expect(&mut self.heards, id, &changes);
+        let outcome = session.apply_with_usage(command, now, &self.rules, shared_usage, &mut changes);
+        expect(&mut self.signals, id, &changes);
         outcome
     }
 
-    /// What all sessions hold, and those of one principal. Closed ones count until they are removed.
-    fn crowd(&self, principal: &Principal) -> Crowd {
+    /// Returns what all sessions hold, and what those of one principal hold. Closed sessions count
+    /// until they are removed.
+    fn shared_usage(&self, principal: &Principal) -> SharedUsage {
         let held = |chosen: fn(&Session, &Principal) -> bool| {
             let chosen = self.sessions.values().filter(|session| chosen(session, principal));
             Some(chosen.map(Session::held_bytes).sum())
         };
         let theirs = |session: &Session, principal: &Principal| session.facts().principal == *principal;
-        Crowd { store_bytes: held(|_, _| true), principal_bytes: held(theirs) }
+        SharedUsage { store_bytes: held(|_, _| true), principal_bytes: held(theirs) }
     }
 
-    /// Gives how many sessions were due. A store may count more: it may look at a session too early.
+    /// Sweeps all sessions that are due and returns their number. A store may return more: it may
+    /// sweep a session too early.
     pub fn sweep(&mut self, now: Time) -> usize {
         let is_due = |session: &Session| session.next_check(&self.rules).is_some_and(|at| at <= now);
         let due: Vec<SessionId> =
@@ -93,21 +119,22 @@ impl Model {
         due.len()
     }
 
-    /// A node goes. What may be done again is left for whoever buries it.
+    /// Deregisters a node. Its reassignable calls wait for the node that reaps it.
     pub fn leave(&mut self, node: NodeId, now: Time) {
-        if !self.free(node, now, |_| Heir::Later) {
+        if !self.free(node, now, |_| Successor::Reaper) {
             self.nodes.insert(node, None);
         }
     }
 
-    /// Gives whether the node holds nothing any more. Then it is on no list.
-    fn free(&mut self, node: NodeId, now: Time, heir: fn(&Facts) -> Heir) -> bool {
+    /// Settles what a node holds. Returns true if it holds nothing any more; then it is
+    /// deregistered.
+    fn free(&mut self, node: NodeId, now: Time, successor: fn(&Facts) -> Successor) -> bool {
         let mut is_free = true;
-        let ids: Vec<(SessionId, Heir)> =
-            self.sessions.iter().map(|(id, session)| (*id, heir(session.facts()))).collect();
-        for (id, heir) in ids {
-            let failed = self.apply(id, Command::FailNode(FailNode { node, heir }), now);
-            is_free &= !matches!(failed, Outcome::FailNode(NodeFailed::Failed { left: 1.., .. }));
+        let ids: Vec<(SessionId, Successor)> =
+            self.sessions.iter().map(|(id, session)| (*id, successor(session.facts()))).collect();
+        for (id, successor) in ids {
+            let failed = self.apply(id, Command::FailNode(FailNode { node, successor }), now);
+            is_free &= !matches!(failed, Outcome::FailNode(NodeFailed::Failed { kept: 1.., .. }));
         }
         if is_free {
             self.nodes.remove(&node);
@@ -115,18 +142,18 @@ impl Model {
         is_free
     }
 
-    /// A store handle is gone, and with it the nodes that joined through it.
+    /// Closes a store handle. The nodes that joined through it are dead.
     pub fn lose_handle(&mut self, handle: usize) {
         for holder in self.nodes.values_mut().filter(|holder| **holder == Some(handle)) {
             *holder = None;
         }
     }
 
-    pub fn bury(&mut self, now: Time) -> usize {
+    pub fn reap(&mut self, now: Time) -> usize {
         let dead: Vec<NodeId> =
             self.nodes.iter().filter(|(_, holder)| holder.is_none()).map(|(node, _)| *node).collect();
         for node in &dead {
-            self.free(*node, now, heir);
+            self.free(*node, now, successor);
         }
         dead.len()
     }

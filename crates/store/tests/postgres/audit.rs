@@ -1,4 +1,4 @@
-//! What is in the database after everybody has gone, compared with what should be.
+//! Compares the tables with the model after all stores were closed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,18 +53,19 @@ pub(crate) fn audit(server: &Server, schema: &str, model: &Model) -> Result<(), 
 
 fn part_names(session: &Session) -> Vec<String> {
     let calls = session.calls().keys().map(|no| format!("c{no}"));
-    let asks = session.asks().keys().map(|no| format!("a{no}"));
+    let server_requests = session.server_requests().keys().map(|no| format!("a{no}"));
     let streams = session.streams().keys().map(|no| format!("s{no}"));
     let state = session.state().keys().map(|name| format!("v{name}"));
-    ["f".to_owned()].into_iter().chain(calls).chain(asks).chain(streams).chain(state).collect()
+    ["f".to_owned()].into_iter().chain(calls).chain(server_requests).chain(streams).chain(state).collect()
 }
 
-/// The events that a session has. Whether it is a small answer that ends the stream of a POST decides: such may be in a part.
+/// Returns the events of a session that `wanted` selects by whether they may be stored in a row of
+/// `part`: the small response that ends the stream of a POST.
 fn events(session: &Session, wanted: impl Fn(bool) -> bool) -> Vec<String> {
     let mut events = Vec::new();
     for (no, stream) in session.streams() {
-        for (i, entry) in stream.entries.iter().enumerate() {
-            let ends = i + 1 == stream.entries.len() && !stream.is_open();
+        for (i, entry) in stream.events.iter().enumerate() {
+            let ends = i + 1 == stream.events.len() && !stream.is_open();
             let is_post = stream.kind != StreamKind::Standalone;
             if wanted(ends && is_post && entry.class == Class::Response && entry.size <= 768) {
                 events.push(format!("{no}|{}", entry.seq));

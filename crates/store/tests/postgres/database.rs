@@ -1,4 +1,5 @@
-//! The database of these tests: how to have one, open a store in it, and ask it directly.
+//! The PostgreSQL side of the tests in `tests/remote`: starts a server, opens a store, queries the
+//! database.
 
 use std::time::Duration;
 
@@ -8,11 +9,11 @@ pub(crate) use steadfast_store::testing::server::PostgresServer as Server;
 pub(crate) use steadfast_store::{PostgresOptions as Options, PostgresStore as Store};
 
 pub(crate) fn options(server: &Server, schema: &str) -> Options {
-    through(server.port(), schema)
+    options_with_port(server.port(), schema)
 }
 
-/// The same, by way of another port.
-pub(crate) fn through(port: u16, schema: &str) -> Options {
+/// Returns options for a schema by way of another port.
+pub(crate) fn options_with_port(port: u16, schema: &str) -> Options {
     parse(&format!("postgres://postgres@127.0.0.1:{port}/postgres?schema={schema}"))
 }
 
@@ -24,14 +25,14 @@ pub(crate) fn open(options: Options) -> Store {
     Store::open(Rules::default(), options).expect("the store opens")
 }
 
-/// A server that can be killed and has everything when it starts again.
+/// Returns a server that keeps all data when it is killed and restarted.
 pub(crate) fn durable_server() -> Option<Server> {
     Server::start(&[])
 }
 
 const OF_A_SESSION: [(&str, &str); 3] = [("session", "id"), ("part", "session"), ("event", "session")];
 
-/// Keeps a session as it is now, beside it.
+/// Saves a copy of a session as it is now.
 pub(crate) fn copy_session(server: &Server, schema: &str, session: SessionId) {
     for (table, key) in OF_A_SESSION {
         let id = literal(session);
@@ -41,15 +42,15 @@ pub(crate) fn copy_session(server: &Server, schema: &str, session: SessionId) {
     }
 }
 
-/// Makes a session what it was then.
-pub(crate) fn put_session_back(server: &Server, schema: &str, session: SessionId) {
+/// Restores the saved copy of a session.
+pub(crate) fn restore_session(server: &Server, schema: &str, session: SessionId) {
     for (table, key) in OF_A_SESSION {
         server.ask(&format!("DELETE FROM \"{schema}\".{table} WHERE {key} = {}", literal(session)));
         server.ask(&format!("INSERT INTO \"{schema}\".{table} SELECT * FROM \"{schema}\".saved_{table}"));
     }
 }
 
-/// Whatever the database has written down of nodes is older by this much, as it is once its clock was set.
+/// Makes all heartbeats older by this much, as if the clock of the database had been set ahead.
 pub(crate) fn set_clock_ahead(server: &Server, schema: &str, by: Duration) {
     let by = by.as_millis();
     server.ask(&format!(

@@ -1,20 +1,20 @@
-//! The PostgreSQL store keeps the contract, and what a server on the network adds to it.
+//! The PostgreSQL store passes the contract. Further tests cover what a server on the network adds.
 
 mod audit;
-mod beats;
+mod costs;
 mod database;
-mod economy;
-mod older;
+mod heartbeats;
+mod locks_and_listeners;
+mod older_schemas;
 mod schema;
-mod secure;
-mod waits;
+mod tls;
 
 #[path = "../remote/common.rs"]
 mod common;
-#[path = "../remote/faults.rs"]
-mod faults;
-#[path = "../remote/news.rs"]
-mod news;
+#[path = "../remote/connection_faults.rs"]
+mod connection_faults;
+#[path = "../remote/hints.rs"]
+mod hints;
 #[path = "../remote/nodes.rs"]
 mod nodes;
 #[path = "../remote/proxy.rs"]
@@ -23,7 +23,7 @@ mod proxy;
 use std::time::Duration;
 
 use steadfast_session::{NodeId, Rules};
-use steadfast_store::testing::Place;
+use steadfast_store::testing::StoreFixture;
 use steadfast_store::testing::model::Model;
 use steadfast_store::testing::server::fresh_name;
 
@@ -34,16 +34,16 @@ struct Postgres {
     schema: String,
 }
 
-impl Place for Postgres {
+impl StoreFixture for Postgres {
     type Store = Store;
-    const KEEPS: bool = true;
-    const SHARES: bool = true;
-    const FORESEES_PRINCIPALS: bool = false;
-    const BOUNDS_BYTES: bool = false;
-    const BOUNDS_BYTES_OF_PRINCIPALS: bool = false;
-    const ONE_QUEUE: bool = false;
+    const PERSISTS: bool = true;
+    const IS_SHARED: bool = true;
+    const PREDICTS_PRINCIPAL_LIMIT: bool = false;
+    const LIMITS_STORE_BYTES: bool = false;
+    const LIMITS_PRINCIPAL_BYTES: bool = false;
+    const HAS_ONE_QUEUE: bool = false;
 
-    fn is_here() -> bool {
+    fn is_available() -> bool {
         Server::shared().is_some()
     }
 
@@ -52,13 +52,13 @@ impl Place for Postgres {
     }
 
     fn open(&self, rules: Rules) -> Store {
-        // No test takes a node for dead because the machine is slow.
+        // Long, so that no node counts as dead because the machine is slow.
         let node_ttl = Duration::from_secs(600);
-        let options = Options { node_ttl, hears_others: false, ..options(self.server, &self.schema) };
+        let options = Options { node_ttl, receives_hints: false, ..options(self.server, &self.schema) };
         Store::open(rules, options).expect("the store opens")
     }
 
-    /// In place of waiting until its nodes have been silent for too long.
+    /// Makes the heartbeats of the store's nodes old instead of waiting for `node_ttl`.
     fn close(&self, store: Store) {
         let nodes = store.nodes();
         drop(store);

@@ -1,4 +1,4 @@
-//! The schema: who makes it, and who must not.
+//! Creating and migrating the schema: concurrent starts, rights, newer versions.
 
 use steadfast_session::Rules;
 use steadfast_store::testing::server::fresh_name;
@@ -16,7 +16,7 @@ fn refusal(options: Options) -> String {
     }
 }
 
-/// A user who may log in and nothing else.
+/// Creates a user that can only log in.
 fn user(server: &Server) -> String {
     let name = fresh_name();
     server.ask(&format!("CREATE ROLE \"{name}\" LOGIN"));
@@ -28,7 +28,7 @@ fn as_user(server: &Server, user: &str, schema: &str) -> Options {
 }
 
 #[tokio::test]
-async fn processes_that_start_at_once_make_one_schema() {
+async fn processes_that_start_at_once_create_one_schema() {
     let (server, schema) = (server_or_skip!(), fresh_name());
     let start = || {
         std::thread::spawn({
@@ -57,7 +57,7 @@ async fn a_newer_schema_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_schema_that_is_there_is_enough() {
+async fn a_schema_that_exists_is_enough() {
     let (server, schema) = (server_or_skip!(), fresh_name());
     let user = user(server);
     let why = refusal(as_user(server, &user, &schema));
@@ -66,7 +66,7 @@ async fn a_schema_that_is_there_is_enough() {
     open_session(&open(as_user(server, &user, &schema)), 1).await;
 }
 
-/// As in `docs/stores.md`.
+/// With the rights in `docs/stores.md`.
 #[tokio::test]
 async fn a_user_with_few_rights_is_enough() {
     let (server, schema) = (server_or_skip!(), fresh_name());
@@ -82,14 +82,14 @@ async fn a_user_with_few_rights_is_enough() {
     let (_, call) = begin_call(&store, session, ONE, 1).await;
     run(&store, session, message("hello")).await;
     run(&store, session, finish(call, "answer")).await;
-    assert!(store.sweep(NOW.plus(std::time::Duration::from_secs(7200)), 10).await.unwrap() > 0);
-    assert_eq!(store.bury_dead_nodes(NOW).await, Ok(0));
+    assert!(store.sweep(NOW.plus(std::time::Duration::from_secs(8 * 24 * 3600)), 10).await.unwrap() > 0);
+    assert_eq!(store.reap_dead_nodes(NOW).await, Ok(0));
     store.usage().await.unwrap();
     store.leave(ONE, NOW).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_schema_that_was_dropped_is_made_again() {
+async fn a_schema_that_was_dropped_is_created_again() {
     let (server, schema) = (server_or_skip!(), fresh_name());
     let store = open(options(server, &schema));
     let session = open_session(&store, 1).await;

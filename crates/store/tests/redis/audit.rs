@@ -1,4 +1,4 @@
-//! What is in the server after everybody has gone, compared with what should be.
+//! Compares the keys with the model after all stores were closed.
 
 use std::collections::BTreeSet;
 
@@ -25,10 +25,10 @@ pub(crate) fn audit(server: &RedisServer, prefix: &str, model: &Model) -> Result
         let rows: BTreeSet<String> = server.hkeys(&key).expect("the server answers");
         same("rows", rows, row_names(session))?;
         let logged: BTreeSet<String> = server.hkeys(format!("{key}:log")).expect("the server answers");
-        let places: BTreeSet<String> = logged.iter().map(|name| place(name)).collect();
+        let positions: BTreeSet<String> = logged.iter().map(|name| position(name)).collect();
         let (all, surely) = (events(session, |_| true), events(session, |is_small| !is_small));
-        check(places.is_subset(&all) && places.is_superset(&surely), || {
-            format!("events: {places:?} are there, {surely:?} should be and {all:?} may be")
+        check(positions.is_subset(&all) && positions.is_superset(&surely), || {
+            format!("events: {positions:?} are there, {surely:?} should be and {all:?} may be")
         })?;
         if !logged.is_empty() {
             expected.insert(format!("{key}:log"));
@@ -51,23 +51,24 @@ pub(crate) fn audit(server: &RedisServer, prefix: &str, model: &Model) -> Result
 fn row_names(session: &Session) -> BTreeSet<String> {
     let fixed = ["=", "f", "m"].map(str::to_owned);
     let calls = session.calls().keys().map(|no| format!("c{no}"));
-    let asks = session.asks().keys().map(|no| format!("a{no}"));
+    let server_requests = session.server_requests().keys().map(|no| format!("a{no}"));
     let streams = session.streams().keys().map(|no| format!("s{no}"));
     let state = session.state().keys().map(|name| format!("v{name}"));
-    fixed.into_iter().chain(calls).chain(asks).chain(streams).chain(state).collect()
+    fixed.into_iter().chain(calls).chain(server_requests).chain(streams).chain(state).collect()
 }
 
-/// Stream and number of an event.
-fn place(name: &str) -> String {
+/// Returns stream and number of an event.
+fn position(name: &str) -> String {
     name.split('.').take(2).collect::<Vec<_>>().join(".")
 }
 
-/// The events that a session has. Whether it is a small answer that ends the stream of a POST decides: such may be in a row.
+/// Returns the events of a session that `wanted` selects by whether they may be stored in a row:
+/// the small response that ends the stream of a POST.
 fn events(session: &Session, wanted: impl Fn(bool) -> bool) -> BTreeSet<String> {
     let mut events = BTreeSet::new();
     for (no, stream) in session.streams() {
-        for (i, entry) in stream.entries.iter().enumerate() {
-            let ends = i + 1 == stream.entries.len() && !stream.is_open();
+        for (i, entry) in stream.events.iter().enumerate() {
+            let ends = i + 1 == stream.events.len() && !stream.is_open();
             let is_post = stream.kind != StreamKind::Standalone;
             if wanted(ends && is_post && entry.class == Class::Response && entry.size <= 768) {
                 events.insert(format!("{no}.{}", entry.seq));

@@ -1,23 +1,23 @@
-//! The Redis store keeps the contract, and what a server on the network adds to it.
+//! The Redis store passes the contract. Further tests cover what a server on the network adds.
 
-mod access;
+mod acl;
 mod audit;
 mod cluster;
+mod cluster_commit_retry;
+mod cluster_outage;
+mod costs;
 mod database;
-mod doubled;
-mod economy;
-mod older;
-mod parts;
-mod scripts;
-mod secure;
-mod troubled;
+mod older_formats;
+mod script_flush;
+mod tls;
+mod unavailable_sessions;
 
 #[path = "../remote/common.rs"]
 mod common;
-#[path = "../remote/faults.rs"]
-mod faults;
-#[path = "../remote/news.rs"]
-mod news;
+#[path = "../remote/connection_faults.rs"]
+mod connection_faults;
+#[path = "../remote/hints.rs"]
+mod hints;
 #[path = "../remote/nodes.rs"]
 mod nodes;
 #[path = "../remote/proxy.rs"]
@@ -26,7 +26,7 @@ mod proxy;
 use std::time::Duration;
 
 use steadfast_session::{NodeId, Rules};
-use steadfast_store::testing::Place;
+use steadfast_store::testing::StoreFixture;
 use steadfast_store::testing::model::Model;
 use steadfast_store::testing::server::{RedisServer, fresh_name};
 use steadfast_store::{RedisOptions, RedisStore};
@@ -38,15 +38,15 @@ struct Redis {
     prefix: String,
 }
 
-impl Place for Redis {
+impl StoreFixture for Redis {
     type Store = RedisStore;
-    const KEEPS: bool = true;
-    const SHARES: bool = true;
-    const BOUNDS_BYTES: bool = false;
-    const BOUNDS_BYTES_OF_PRINCIPALS: bool = false;
-    const ONE_QUEUE: bool = false;
+    const PERSISTS: bool = true;
+    const IS_SHARED: bool = true;
+    const LIMITS_STORE_BYTES: bool = false;
+    const LIMITS_PRINCIPAL_BYTES: bool = false;
+    const HAS_ONE_QUEUE: bool = false;
 
-    fn is_here() -> bool {
+    fn is_available() -> bool {
         RedisServer::shared().is_some()
     }
 
@@ -57,15 +57,15 @@ impl Place for Redis {
     fn open(&self, rules: Rules) -> RedisStore {
         let options = RedisOptions {
             prefix: self.prefix.clone(),
-            // No test takes a node for dead because the machine is slow.
+            // Long, so that no node counts as dead because the machine is slow.
             node_ttl: Duration::from_secs(600),
-            hears_others: false,
+            receives_hints: false,
             ..RedisOptions::new(self.server.url())
         };
         RedisStore::open(rules, options).expect("the store opens")
     }
 
-    /// In place of waiting until its nodes have been silent for too long.
+    /// Makes the heartbeats of the store's nodes old instead of waiting for `node_ttl`.
     fn close(&self, store: RedisStore) {
         let nodes = store.nodes();
         drop(store);

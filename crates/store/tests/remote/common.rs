@@ -1,4 +1,4 @@
-//! A session to work with, in whatever database the test binary has.
+//! Helpers for a session in the database of the test binary.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(crate) fn id(n: u8) -> SessionId {
     SessionId::from_random([n; SessionId::BYTES])
 }
 
-/// What a real client sends with `initialize`, more or less.
+/// Typical `initialize` parameters of a client.
 const INITIALIZE: &str = r#"{"protocolVersion":"2025-11-25","capabilities":{"roots":{"listChanged":true},"sampling":{},"elicitation":{}},"clientInfo":{"name":"example-client","title":"Example Client","version":"1.2.3"}}"#;
 
 pub(crate) fn facts(id: SessionId) -> Facts {
@@ -43,7 +43,7 @@ pub(crate) async fn run<S: Step + Send + 'static>(store: &impl Store, id: Sessio
 }
 
 pub(crate) fn begin(owner: NodeId, attempt: u64) -> Begin {
-    Begin::here(owner, attempt, vec![i64::try_from(attempt).expect("a small number").into()])
+    Begin::local(owner, attempt, vec![i64::try_from(attempt).expect("a small number").into()])
 }
 
 pub(crate) async fn begin_call(
@@ -64,7 +64,7 @@ pub(crate) fn finish(call: CallNo, text: &str) -> Finish {
 
 pub(crate) fn message(text: &str) -> Append {
     let payload = Bytes::copy_from_slice(text.as_bytes());
-    Append { target: Target::Standalone, class: Class::Notice, payload, fence: None }
+    Append { target: Target::Standalone, class: Class::Notification, payload, fence: None }
 }
 
 pub(crate) async fn read(store: &impl Store, id: SessionId, stream: StreamNo) -> Slice {
@@ -74,14 +74,14 @@ pub(crate) async fn read(store: &impl Store, id: SessionId, stream: StreamNo) ->
     }
 }
 
-/// The texts of a stream's events.
+/// Returns the texts of a stream's events.
 pub(crate) async fn texts(store: &impl Store, id: SessionId, stream: StreamNo) -> Vec<String> {
-    let entries = read(store, id, stream).await.entries;
-    let payloads = entries.into_iter().map(|entry| entry.payload.expect("a store reads payloads"));
+    let events = read(store, id, stream).await.events;
+    let payloads = events.into_iter().map(|entry| entry.payload.expect("a store reads payloads"));
     payloads.map(|payload| String::from_utf8(payload.to_vec()).expect("text")).collect()
 }
 
-/// Waits until something is there.
+/// Waits until `look` returns something.
 pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(
     what: &str,
     mut look: impl FnMut() -> F,
@@ -96,7 +96,7 @@ pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(
     }
 }
 
-/// The server of most tests, or the end of the test where there is none.
+/// Returns the shared server, or ends the test if there is none on this machine.
 macro_rules! server_or_skip {
     () => {
         match crate::database::Server::shared() {

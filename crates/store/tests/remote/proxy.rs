@@ -1,4 +1,4 @@
-//! A line to the server that can be cut at the worst moment.
+//! A TCP proxy in front of the server that can cut a connection at the worst moment.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -10,33 +10,34 @@ use std::time::Duration;
 /// What happens to the next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
-    /// It never reaches the server.
+    /// The request does not reach the server.
     Request = 1,
-    /// The server does it, and its answer is lost.
+    /// The server executes the request, and its reply is lost.
     Answer = 2,
-    /// The server does it, and its answer breaks off in the middle.
-    Word = 3,
-    /// The server does it, and from then on nothing is heard on this line, which stays open.
+    /// The server executes the request, and its reply breaks off in the middle.
+    PartOfAnswer = 3,
+    /// The server executes the request. From then on the connection stays open but transfers
+    /// nothing.
     Silence = 4,
 }
 
 pub(crate) struct Proxy {
     pub(crate) port: u16,
     next: Arc<AtomicUsize>,
-    is_shut: Arc<AtomicBool>,
+    holds_new_connections: Arc<AtomicBool>,
 }
 
 impl Proxy {
-    /// Ends with the test process.
+    /// Starts the proxy. It ends with the test process.
     pub(crate) fn start(server: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let next: Arc<AtomicUsize> = Arc::default();
-        let is_shut: Arc<AtomicBool> = Arc::default();
-        let (fault, shut) = (Arc::clone(&next), Arc::clone(&is_shut));
+        let holds_new_connections: Arc<AtomicBool> = Arc::default();
+        let (fault, hold_new_connections) = (Arc::clone(&next), Arc::clone(&holds_new_connections));
         thread::spawn(move || {
             for client in listener.incoming() {
-                while shut.load(Ordering::SeqCst) {
+                while hold_new_connections.load(Ordering::SeqCst) {
                     thread::sleep(Duration::from_millis(1));
                 }
                 let (Ok(client), Ok(server)) = (client, TcpStream::connect(("127.0.0.1", server))) else {
@@ -44,26 +45,26 @@ impl Proxy {
                 };
                 let (upstream, downstream) = (copy_of(&server), copy_of(&client));
                 let (up, down) = (Arc::clone(&fault), Arc::clone(&fault));
-                thread::spawn(move || carry(client, upstream, &[Cut::Request], &up));
+                thread::spawn(move || relay(client, upstream, &[Cut::Request], &up));
                 thread::spawn(move || {
-                    carry(server, downstream, &[Cut::Answer, Cut::Word, Cut::Silence], &down)
+                    relay(server, downstream, &[Cut::Answer, Cut::PartOfAnswer, Cut::Silence], &down)
                 });
             }
         });
-        Self { port, next, is_shut }
+        Self { port, next, holds_new_connections }
     }
 
-    /// Keeps new lines waiting until it is told otherwise.
-    pub(crate) fn shut(&self, is_shut: bool) {
-        self.is_shut.store(is_shut, Ordering::SeqCst);
+    /// Keeps new connections waiting, or lets them through again.
+    pub(crate) fn hold_new_connections(&self, holds_new_connections: bool) {
+        self.holds_new_connections.store(holds_new_connections, Ordering::SeqCst);
     }
 
     pub(crate) fn cut(&self, cut: Cut) {
         self.next.store(cut as usize, Ordering::SeqCst);
     }
 
-    /// Whether the fault is still to come.
-    pub(crate) fn waits(&self) -> bool {
+    /// Returns true if the fault has not happened yet.
+    pub(crate) fn is_pending(&self) -> bool {
         self.next.load(Ordering::SeqCst) != 0
     }
 }
@@ -72,7 +73,7 @@ fn copy_of(stream: &TcpStream) -> TcpStream {
     stream.try_clone().expect("a second handle")
 }
 
-fn carry(mut from: TcpStream, mut to: TcpStream, cuts: &[Cut], fault: &AtomicUsize) {
+fn relay(mut from: TcpStream, mut to: TcpStream, cuts: &[Cut], fault: &AtomicUsize) {
     let mut buffer = [0; 16 << 10];
     while let Ok(length @ 1..) = from.read(&mut buffer) {
         let is_due = |cut: &&Cut| {
@@ -80,7 +81,7 @@ fn carry(mut from: TcpStream, mut to: TcpStream, cuts: &[Cut], fault: &AtomicUsi
         };
         if let Some(cut) = cuts.iter().find(is_due) {
             match cut {
-                Cut::Word => drop(to.write_all(&buffer[..length / 2])),
+                Cut::PartOfAnswer => drop(to.write_all(&buffer[..length / 2])),
                 Cut::Silence => while let Ok(1..) = from.read(&mut buffer) {},
                 Cut::Request | Cut::Answer => {}
             }

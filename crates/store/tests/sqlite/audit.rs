@@ -1,4 +1,4 @@
-//! What the file holds must be what the sessions are made of, and nothing else.
+//! Compares the rows of the file with the model.
 
 use std::path::Path;
 
@@ -15,10 +15,10 @@ pub(crate) fn audit(file: &Path, model: &Model) -> Result<(), String> {
     for (what, expected) in [
         ("FROM session", model.sessions.len()),
         ("FROM meta", model.sessions.len()),
-        ("FROM agenda JOIN meta USING (session, check_at)", model_agenda(&ask)?),
+        ("FROM agenda JOIN meta USING (session, check_at)", check_schedule(&ask)?),
         ("FROM stream", sum(|session| session.streams().len())),
         ("FROM call", sum(|session| session.calls().len())),
-        ("FROM ask", sum(|session| session.asks().len())),
+        ("FROM ask", sum(|session| session.server_requests().len())),
         ("FROM ask WHERE answer IS NOT NULL", sum(kept_answers)),
         ("FROM ask WHERE (answer IS NULL) <> (kept_by IS NULL) OR (answer IS NULL) <> (attempt IS NULL)", 0),
         ("FROM state", sum(|session| session.state().len())),
@@ -32,17 +32,17 @@ pub(crate) fn audit(file: &Path, model: &Model) -> Result<(), String> {
     same(
         "events",
         events,
-        sum(|session| session.streams().values().map(|stream| stream.entries.len()).sum()),
+        sum(|session| session.streams().values().map(|stream| stream.events.len()).sum()),
     )?;
     same("integrity", ask("SELECT integrity_check <> 'ok' FROM pragma_integrity_check")?, 0)
 }
 
 fn kept_answers(session: &Session) -> usize {
-    session.asks().values().filter(|ask| ask.answer.is_some()).count()
+    session.server_requests().values().filter(|ask| ask.answer.is_some()).count()
 }
 
-/// Each session stands in the agenda once, or not at all.
-fn model_agenda(ask: &impl Fn(&str) -> Result<i64, String>) -> Result<usize, String> {
+/// Checks that each session is in the sweep schedule at most once. Returns the number of entries.
+fn check_schedule(ask: &impl Fn(&str) -> Result<i64, String>) -> Result<usize, String> {
     same(
         "agenda",
         ask("SELECT count(*) FROM agenda")?,

@@ -1,4 +1,4 @@
-//! A session to work with.
+//! Helpers for a session in a file.
 
 use std::path::Path;
 
@@ -47,7 +47,7 @@ pub(crate) async fn run<S: Step + Send + 'static>(
 }
 
 pub(crate) fn begin(attempt: u64) -> Begin {
-    Begin::here(NODE, attempt, vec![i64::try_from(attempt).expect("a small number").into()])
+    Begin::local(NODE, attempt, vec![i64::try_from(attempt).expect("a small number").into()])
 }
 
 pub(crate) async fn begin_call(store: &impl Store, session: SessionId, attempt: u64) -> (StreamNo, CallNo) {
@@ -59,7 +59,7 @@ pub(crate) async fn begin_call(store: &impl Store, session: SessionId, attempt: 
 
 pub(crate) fn message(text: &str) -> Append {
     let payload = Bytes::copy_from_slice(text.as_bytes());
-    Append { target: Target::Standalone, class: Class::Notice, payload, fence: None }
+    Append { target: Target::Standalone, class: Class::Notification, payload, fence: None }
 }
 
 pub(crate) async fn read(store: &impl Store, session: SessionId, stream: StreamNo) -> Slice {
@@ -69,10 +69,10 @@ pub(crate) async fn read(store: &impl Store, session: SessionId, stream: StreamN
     }
 }
 
-/// The text of the only event of a stream.
+/// Returns the text of the only event of a stream.
 pub(crate) async fn only_event(store: &impl Store, session: SessionId, stream: StreamNo) -> String {
     let slice = read(store, session, stream).await;
-    assert_eq!(slice.entries.len(), 1, "{slice:?}");
-    let payload = slice.entries[0].payload.clone().expect("a store reads payloads");
+    assert_eq!(slice.events.len(), 1, "{slice:?}");
+    let payload = slice.events[0].payload.clone().expect("a store reads payloads");
     String::from_utf8(payload.to_vec()).expect("text")
 }

@@ -1,4 +1,4 @@
-//! `kill -9`: what was acknowledged is there, and what was in flight gets its error.
+//! After `kill -9`, acknowledged commands are kept, and calls in flight get an error.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use steadfast_store::Store;
 
 use crate::common::{NODE, NOW, begin_call, id, only_event, open, open_session, run};
 
-/// Names the file to a copy of this test program that is to be killed.
+/// Passes the path of the file to a copy of this test program, which will be killed.
 const FILE: &str = "STEADFAST_TEST_VICTIM";
 
-/// Marks the lines that the victim prints among those of the test harness.
+/// Marks the lines of the victim among those of the test harness.
 const MARK: &str = "victim: ";
 
 /// The process that will be killed. Does nothing in an ordinary run.
@@ -38,7 +38,7 @@ async fn victim() {
 
 fn report(what: &str) {
     let mut out = std::io::stdout().lock();
-    // Once the reader is gone, so is the purpose.
+    // Exit when the test has stopped reading.
     if writeln!(out, "\n{MARK}{what}").and_then(|()| out.flush()).is_err() {
         std::process::exit(0);
     }
@@ -54,76 +54,78 @@ fn start_victim(file: &Path) -> Child {
         .expect("the victim starts")
 }
 
-/// Lets the victim live for that many reports, and gives them all.
+/// Kills the victim after this many reports, and returns all of its reports.
 fn kill_after(mut victim: Child, reports: usize) -> Vec<String> {
     let lines = BufReader::new(victim.stdout.take().expect("its output")).lines();
-    let mut heard = Vec::new();
+    let mut reports_seen = Vec::new();
     let mut killed = false;
     for line in lines.map_while(Result::ok) {
         let Some(report) = line.strip_prefix(MARK) else { continue };
-        heard.push(report.to_owned());
-        if heard.len() >= reports && !killed {
+        reports_seen.push(report.to_owned());
+        if reports_seen.len() >= reports && !killed {
             victim.kill().expect("the victim is killed");
             killed = true;
         }
     }
     victim.wait().expect("the victim is gone");
-    assert!(killed, "the victim ended by itself after {heard:?}");
-    heard
+    assert!(killed, "the victim ended by itself after {reports_seen:?}");
+    reports_seen
 }
 
 #[tokio::test]
-async fn what_was_acknowledged_survives_kill_9() {
+async fn acknowledged_commands_survive_kill_9() {
     for reports in [1, 2, 7, 40, 200] {
-        let place = tempfile::tempdir().unwrap();
-        let file = place.path().join("sessions.db");
-        let heard = kill_after(start_victim(&file), reports);
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("sessions.db");
+        let reports_seen = kill_after(start_victim(&file), reports);
         let store = open(&file);
-        // The kernel released the lock of the dead process, so it is found dead at once, and only once.
-        assert_eq!(store.bury_dead_nodes(NOW).await, Ok(1));
-        assert_eq!(store.bury_dead_nodes(NOW).await, Ok(0));
-        for report in &heard {
+        // The kernel released the lock of the dead process, so it is found dead at once, and only
+        // once.
+        assert_eq!(store.reap_dead_nodes(NOW).await, Ok(1));
+        assert_eq!(store.reap_dead_nodes(NOW).await, Ok(0));
+        for report in &reports_seen {
             let (what, stream) = report.split_once(' ').unwrap();
             let stream = StreamNo(stream.parse().unwrap());
             let event = only_event(&store, id(1), stream).await;
-            let finished = heard.contains(&format!("finished {stream}"));
+            let finished = reports_seen.contains(&format!("finished {stream}"));
             match (what, finished) {
                 (_, true) => assert_eq!(event, format!("answer {stream}")),
-                // Killed between the commit and its report, if it was to be finished at all.
+                // The call was not finished, or the victim was killed between the commit and its
+                // report.
                 _ => assert!(event.contains("outcome_unknown") || event == format!("answer {stream}")),
             }
         }
-        assert_eq!(lock_files(place.path()), Vec::<PathBuf>::new());
+        assert_eq!(lock_files(folder.path()), Vec::<PathBuf>::new());
     }
 }
 
 #[tokio::test]
-async fn a_living_process_is_not_buried() {
-    let place = tempfile::tempdir().unwrap();
-    let file = place.path().join("sessions.db");
+async fn a_live_process_is_not_reaped() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("sessions.db");
     let one = open(&file);
     one.join(NODE, NOW).await.unwrap();
     let session = open_session(&one, 1).await;
     let (stream, call) = begin_call(&one, session, 1).await;
     let two = open(&file);
-    assert_eq!(two.bury_dead_nodes(NOW).await, Ok(0));
-    assert_eq!(one.bury_dead_nodes(NOW).await, Ok(0), "nor by itself");
+    assert_eq!(two.reap_dead_nodes(NOW).await, Ok(0));
+    assert_eq!(one.reap_dead_nodes(NOW).await, Ok(0), "nor by itself");
     let finish = Finish { call, payload: Bytes::from_static(b"done") };
     assert!(matches!(run(&one, session, finish).await, Finished::Finished { .. }));
     assert_eq!(only_event(&two, session, stream).await, "done");
 }
 
 #[tokio::test]
-async fn a_node_that_leaves_fails_its_calls_and_takes_its_lock_file_along() {
-    let place = tempfile::tempdir().unwrap();
-    let store = open(&place.path().join("sessions.db"));
+async fn a_node_that_leaves_fails_its_calls_and_removes_its_lock_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&folder.path().join("sessions.db"));
     store.join(NODE, NOW).await.unwrap();
-    assert_eq!(lock_files(place.path()).len(), 1);
+    assert_eq!(lock_files(folder.path()).len(), 1);
     let session = open_session(&store, 1).await;
     let (stream, _) = begin_call(&store, session, 1).await;
     store.leave(NODE, NOW).await.unwrap();
     assert!(only_event(&store, session, stream).await.contains("outcome_unknown"));
-    assert_eq!(lock_files(place.path()), Vec::<PathBuf>::new());
+    assert_eq!(lock_files(folder.path()), Vec::<PathBuf>::new());
 }
 
 fn lock_files(directory: &Path) -> Vec<PathBuf> {

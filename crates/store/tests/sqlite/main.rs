@@ -1,16 +1,16 @@
-//! The SQLite store keeps the contract, and what a file adds to it.
+//! The SQLite store passes the contract. Further tests cover what a file adds.
 
 mod audit;
 mod commits;
 mod common;
 mod crash;
 mod files;
-mod logs;
+mod long_streams;
 
 use std::path::PathBuf;
 
 use steadfast_session::Rules;
-use steadfast_store::testing::Place;
+use steadfast_store::testing::StoreFixture;
 use steadfast_store::testing::model::Model;
 use steadfast_store::{SqliteOptions, SqliteStore};
 use tempfile::TempDir;
@@ -23,12 +23,12 @@ impl Sqlite {
     }
 }
 
-impl Place for Sqlite {
+impl StoreFixture for Sqlite {
     type Store = SqliteStore;
-    const KEEPS: bool = true;
-    const SHARES: bool = true;
-    const BOUNDS_BYTES: bool = true;
-    const BOUNDS_BYTES_OF_PRINCIPALS: bool = false;
+    const PERSISTS: bool = true;
+    const IS_SHARED: bool = true;
+    const LIMITS_STORE_BYTES: bool = true;
+    const LIMITS_PRINCIPAL_BYTES: bool = false;
 
     fn fresh() -> Self {
         Self(tempfile::tempdir().expect("a directory for the test"))

@@ -1,17 +1,18 @@
-//! Requests of 2026-07-28 to a server of 2026-07-28: passed on as they are, one by one, and nothing is kept.
+//! Requests of revision 2026-07-28, which have no session, to a server of that revision. The
+//! gateway forwards each request on its own and stores nothing.
 //!
-//! The id and the progress token are ours on the way there and the client's on the way back; every other byte of the
-//! parameters and of the result is as it came. The client's connection is the request's life: when it goes, the
-//! connection to the server is closed, and that is how the server learns of it.
+//! The gateway replaces the request id and the progress token by its own, and back in the answer.
+//! All other bytes of the parameters and of the result stay unchanged. When the client closes its
+//! connection, the gateway closes its connection to the server, which cancels the request.
 
 mod discover;
-mod era;
-mod errors;
+mod era_detection;
+mod error_mapping;
 mod forward;
-mod outgoing;
-mod serve;
+mod try_replicas;
+mod upstream_request;
 
-pub(crate) use discover::verdict_of;
-pub(crate) use era::{Era, Verdict};
-pub use forward::{Forwarder, Missed};
-pub(crate) use serve::serve;
+pub(crate) use discover::era_in_answer;
+pub(crate) use era_detection::{EraDetection, ServerEra};
+pub use forward::{ForwardError, Forwarder};
+pub(crate) use try_replicas::serve;

@@ -1,36 +1,27 @@
-//! A program that speaks MCP on its standard input and output, presented as an HTTP server in memory: [`Child`] is a
-//! [`Transport`](steadfast_client::transport::Transport), so everything that a client does over HTTP it does here, and a
-//! crash is healed in the way in which a server is that forgot its session.
+//! Servers that communicate over standard input and output (stdio). [`ProcessTransport`] presents
+//! such a program as an HTTP server in memory: it is a
+//! [`Transport`](steadfast_client::transport::Transport), so sessions, calls and failover work as
+//! they do over HTTP. A crash looks like a server that has lost its session.
 //!
-//! [`Programs`] starts it: once for each session, or once for all of them.
+//! [`ProcessPool`] starts the processes: one per session, or one that all sessions share.
 //!
-//! **Shared programs.** The process is initialised with what the first client can do, and those after it get the same answer.
-//! Log level, subscriptions and whatever else a server keeps for its one client are everybody's. An ask is passed on
-//! only if it is certain whom it concerns. This fits servers that keep nothing.
+//! **Shared processes.** The process is initialised with the capabilities of the first client, and
+//! all other clients get the same `initialize` result. They share the log level, the subscriptions
+//! and all other state that the server keeps for its one client. A server request is forwarded only
+//! if it is certain which client it concerns. This suits servers that keep no state.
 //!
-//! **Cost.** A process that runs has four tasks of ours, two pipes' worth of buffers, and one shell that watches over all
-//! of the processes of a program. What is idle is not read and not written.
+//! **Cost.** Each process has four tasks of the gateway and the buffers of two pipes. All processes
+//! of a program share one shell, the orphan guard.
 //!
-//! **Ends.** Its input is closed; after `farewell` its process group gets SIGTERM, after as much again SIGKILL. Only a
-//! process that leaves its group outlives this.
+//! **Shutdown.** The gateway closes the input of the process. After `exit_timeout` it sends SIGTERM
+//! to the process group, and after another `exit_timeout` SIGKILL. Only a process that leaves its
+//! group survives that.
 
-mod body;
-mod child;
-mod environment;
-mod group;
-mod lines;
-mod mail;
-mod pipes;
+mod orphan_guard;
 mod process;
-mod programs;
-mod quota;
-mod reply;
-mod restarts;
-mod router;
-mod session_id;
-pub(crate) mod splice;
-mod unavailable;
-mod watch;
+mod process_pool;
+mod routing;
+mod transport;
 
-pub use child::Child;
-pub use programs::Programs;
+pub use process_pool::ProcessPool;
+pub use transport::process_transport::ProcessTransport;

@@ -85,7 +85,8 @@ async fn a_client_learns_what_the_server_wants() {
             assert!(reply.starts_with(&format!("HTTP/1.1 {status} ")), "{reply}");
             assert_eq!(header(&reply, "www-authenticate"), expect, "{reply}");
             assert_eq!(header(&reply, "mcp-session-id"), None, "{reply}");
-            let data = format!(r#""data":{{"reason":"unauthorized","status":{status},"retryable":false}}"#);
+            let data =
+                format!(r#""data":{{"reason":"credentials_refused","retryable":false,"status":{status}}}"#);
             assert!(reply.contains(&data) && reply.contains(r#""id":"open""#), "{reply}");
         }
         let reply = front.post("authorization: Bearer good\r\n", INITIALIZE).await;
@@ -110,7 +111,8 @@ async fn a_client_without_a_session_learns_it_with_every_request() {
             let reply = front.post(&format!("{credentials}{STATELESS_HEADERS}"), STATELESS).await;
             assert!(reply.starts_with(&format!("HTTP/1.1 {status} ")), "{reply}");
             assert_eq!(header(&reply, "www-authenticate"), expect, "{reply}");
-            let data = format!(r#""data":{{"reason":"unauthorized","status":{status},"retryable":false}}"#);
+            let data =
+                format!(r#""data":{{"reason":"credentials_refused","retryable":false,"status":{status}}}"#);
             assert!(reply.contains(&data) && reply.contains(r#""id":"one""#), "{reply}");
         }
         let good = format!("authorization: Bearer good\r\n{STATELESS_HEADERS}");
@@ -119,7 +121,8 @@ async fn a_client_without_a_session_learns_it_with_every_request() {
     }
 }
 
-/// A client cannot do anything about credentials that are not its own, and must not be sent to log in for them.
+/// A client cannot do anything about credentials that are not its own, and must not be sent to log
+/// in for them.
 #[tokio::test]
 async fn our_own_credentials_are_our_own_business() {
     let challenged = format!("www-authenticate: {CHALLENGE}\r\n");
@@ -137,13 +140,14 @@ async fn our_own_credentials_are_our_own_business() {
             );
             let good = format!("authorization: Bearer good\r\n{STATELESS_HEADERS}");
             let reply = front.post(&good, STATELESS).await;
-            assert!(reply.starts_with("HTTP/1.1 200 ") && reply.contains("unauthorized"), "{reply}");
+            assert!(reply.starts_with("HTTP/1.1 200 ") && reply.contains("credentials_refused"), "{reply}");
             assert_eq!(header(&reply, "www-authenticate"), None, "{reply}");
         }
     }
 }
 
-/// A client fetches other credentials when it sees a status and a challenge, in the middle of a session as well.
+/// A client fetches other credentials when it sees a status and a challenge, in the middle of a
+/// session as well.
 #[tokio::test]
 async fn a_call_that_is_denied_is_refused_as_such() {
     let json = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"expired"}}"#;
@@ -163,7 +167,7 @@ async fn a_call_that_is_denied_is_refused_as_such() {
                 serde_json::from_str(reply.split("\r\n\r\n").nth(1).unwrap()).unwrap();
             assert_eq!((&error["id"], &error["error"]["code"]), (&2.into(), &(-32603).into()), "{error}");
             let data = serde_json::json!({
-                "reason": "unauthorized", "status": status, "retryable": false, "challenge": CHALLENGE
+                "reason": "credentials_refused", "status": status, "retryable": false, "challenge": CHALLENGE
             });
             assert_eq!(error["error"]["data"], data);
             let message = error["error"]["message"].as_str().unwrap();
@@ -185,7 +189,7 @@ async fn a_call_that_is_forbidden_without_a_challenge_is_answered() {
     let session = open(&front).await;
     calls.store(403, Ordering::SeqCst);
     let reply = front.post(&session, CALL).await;
-    let data = r#""data":{"reason":"unauthorized","status":403,"retryable":false}"#;
+    let data = r#""data":{"reason":"credentials_refused","retryable":false,"status":403}"#;
     assert!(reply.starts_with("HTTP/1.1 200 ") && reply.contains(data), "{reply}");
     calls.store(401, Ordering::SeqCst);
     let reply = front.post(&session, CALL).await;

@@ -11,7 +11,7 @@ use steadfast_upstream::{Config, Credential, Upstream};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Nobody waits for this.
+/// Longer than any test runs: no test waits for a timeout of this length.
 const AN_HOUR: Duration = Duration::from_secs(3600);
 
 pub(crate) const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":"open","method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#;
@@ -80,7 +80,8 @@ pub(crate) fn answer(status: u16, headers: &str, body: &str) -> String {
     format!("HTTP/1.1 {status} x\r\n{headers}content-length: {length}\r\n\r\n{body}")
 }
 
-/// What a small server answers: it has sessions and does without, and has no tools worth mentioning.
+/// What a small server answers: it has sessions and does without, and has no tools worth
+/// mentioning.
 pub(crate) fn play(head: &str, body: &str) -> String {
     let json = "content-type: application/json\r\n";
     let id = body

@@ -32,7 +32,7 @@ async fn serve(age: Age) -> (Secure, Arc<AtomicUsize>) {
     (secure, requests)
 }
 
-/// Nobody would wait that long for an error that is there at once.
+/// Much longer than the gateway takes for an error that it reports immediately.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Opens a session and gives the headers of its requests.
@@ -50,14 +50,15 @@ async fn sessions_hold_over_tls() {
     assert!(front.post(&session, CALL).await.contains(r#""result":{"content":[]}"#));
 }
 
-/// A server that cannot prove its name is there, and will not be another one in a moment: whoever calls is told at once.
+/// A server whose certificate is invalid is reachable, and a retry would not change the
+/// certificate: the gateway answers the client with an error immediately.
 #[tokio::test]
 async fn a_server_that_proves_nothing_is_not_used_and_not_waited_for() {
     let (expired, stranger) = (serve(Age::Over).await, serve(Age::InTime).await);
     for ((server, requests), tls, why) in
         [(&expired, expired.0.tls(), "expired"), (&stranger, Tls::public(), "UnknownIssuer")]
     {
-        let config = Config { patience: PATIENCE, tls, ..Config::http(vec![server.url("/mcp")]) };
+        let config = Config { unavailable_timeout: PATIENCE, tls, ..Config::http(vec![server.url("/mcp")]) };
         let front = Front::start(config).await;
         for (headers, body) in [("", INITIALIZE), (STATELESS_HEADERS, STATELESS)] {
             let begun = Instant::now();
@@ -91,10 +92,12 @@ async fn a_replica_that_proves_nothing_is_passed_over() {
 #[tokio::test]
 async fn a_replica_that_is_away_may_come_back() {
     let bad = serve(Age::Over).await;
-    let nobody = "https://127.0.0.1:1/mcp".parse::<http::Uri>().unwrap();
+    let absent = "https://127.0.0.1:1/mcp".parse::<http::Uri>().unwrap();
     let patience = Duration::from_millis(200);
-    for urls in [vec![bad.0.url("/mcp"), nobody.clone()], vec![nobody, bad.0.url("/mcp")]] {
-        let front = Front::start(Config { patience, tls: bad.0.tls(), ..Config::http(urls) }).await;
+    for urls in [vec![bad.0.url("/mcp"), absent.clone()], vec![absent, bad.0.url("/mcp")]] {
+        let front =
+            Front::start(Config { unavailable_timeout: patience, tls: bad.0.tls(), ..Config::http(urls) })
+                .await;
         for (headers, body) in [("", INITIALIZE), (STATELESS_HEADERS, STATELESS)] {
             let begun = Instant::now();
             let reply = front.post(headers, body).await;
@@ -104,12 +107,13 @@ async fn a_replica_that_is_away_may_come_back() {
     }
 }
 
-/// A server that accepts connections and lets nobody in is away: it is waited for, and not for ever.
+/// A server that accepts connections and then fails every TLS handshake counts as unavailable: the
+/// gateway waits for it until `unavailable_timeout`.
 #[tokio::test]
-async fn a_server_that_lets_nobody_in_is_away() {
+async fn a_server_that_fails_every_handshake_is_away() {
     let (server, requests) = serve(Age::InTime).await;
     let mut config = Config { tls: server.tls(), ..Config::http(vec![server.url("/mcp")]) };
-    (config.standalone, config.patience) = (false, Duration::from_millis(300));
+    (config.standalone, config.unavailable_timeout) = (false, Duration::from_millis(300));
     let front = Front::start(config).await;
     let session = open(&front).await;
     server.be_rude();
@@ -155,7 +159,8 @@ impl Moody {
     }
 }
 
-/// A server that is there whenever it is looked for, and away for each call: a call is not tried for ever.
+/// A server that is there whenever it is looked for, and away for each call: a call is not tried
+/// for ever.
 #[tokio::test]
 async fn a_call_is_tried_so_often_and_no_more() {
     let (server, requests) = serve(Age::InTime).await;

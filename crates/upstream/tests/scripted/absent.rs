@@ -1,4 +1,5 @@
-//! Replicas that can be connected to and are not there all the same: a front answers in their place, or they are frozen.
+//! Replicas that can be connected to and are not there all the same: a front answers in their
+//! place, or they are frozen.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +22,8 @@ pub(super) struct Fronted {
 }
 
 impl Fronted {
-    /// `options`: what the front itself says to OPTIONS, whoever is away.
+    /// `options`: the status with which the front itself answers OPTIONS, even while the server
+    /// behind it is away.
     pub(super) async fn start(
         name: &'static str,
         in_its_place: impl Fn(&Request) -> Reply + Send + Sync + 'static,
@@ -50,7 +52,8 @@ impl Fronted {
     }
 }
 
-/// A gateway before two, and a session at the first, which goes away then. The gateway waits so long for whatever it sends.
+/// A gateway before two, and a session at the first, which goes away then. The gateway waits so
+/// long for whatever it sends.
 async fn left_alone(a: &Fronted, b: &Fronted, wait: Duration) -> (Host, Session) {
     let host = Host::before(Backing::Memory, [a.server.url(), b.server.url()], move |builder| {
         builder.upstream(|config| (config.timeouts.head, config.timeouts.control) = (wait, wait))
@@ -71,13 +74,13 @@ async fn a_session_leaves_a_replica_whose_front_says_that_it_is_away() {
         let (host, session) = left_alone(&a, &b, LONG).await;
         let answer = call(&session, 2, "look").await;
         assert_eq!(answer["result"]["at"], "b", "{answer}");
-        assert_eq!(host.upstream().healed(), 1);
+        assert_eq!(host.upstream().failovers(), 1);
         assert_eq!(self::status(&host), [(false, 0), (true, 1)]);
     }
 }
 
-/// What may not be done twice ends with an error, and the session moves all the same. So it does if the front answers the
-/// gateway's question itself.
+/// What may not be done twice ends with an error, and the session moves all the same. So it does if
+/// the front answers the gateway's question itself.
 #[tokio::test]
 async fn a_session_does_not_stay_where_every_call_fails() {
     for (tool, options) in [("pay", None), ("look", Some(204)), ("pay", Some(204))] {
@@ -89,8 +92,8 @@ async fn a_session_does_not_stay_where_every_call_fails() {
     }
 }
 
-/// However many calls meet a moment's weakness, early or late, the session stays where it is: what the server remembers is worth
-/// more.
+/// However many calls meet a moment's weakness, early or late, the session stays where it is: what
+/// the server remembers is worth more.
 #[tokio::test]
 async fn a_session_stays_where_calls_failed_for_a_moment() {
     let is_prodded = |log: &[Request]| log.iter().any(|request| request.verb == "PROD");
@@ -117,10 +120,11 @@ async fn a_session_stays_where_calls_failed_for_a_moment() {
     for look in looks {
         assert_eq!(look.await.unwrap()["result"]["at"], "a");
     }
-    assert_eq!((host.upstream().healed(), calls(&b.server, "look")), (0, 0));
+    assert_eq!((host.upstream().failovers(), calls(&b.server, "look")), (0, 0));
 }
 
-/// Calls a tool until the second replica answers. Before that, this is the reason why there is no answer.
+/// Calls a tool until the second replica answers. Before that, this is the reason why there is no
+/// answer.
 async fn until_moved(session: &Session, tool: &str, before: &str) {
     let moved = async {
         for id in 2.. {
@@ -135,7 +139,8 @@ async fn until_moved(session: &Session, tool: &str, before: &str) {
     within("a replica that answers", moved).await;
 }
 
-/// A call that took too long shows nothing by itself: its server may be busy. It is left if it does not answer a trial either.
+/// A call that took too long shows nothing by itself: its server may be busy. It is left if it does
+/// not answer a trial either.
 #[tokio::test]
 async fn a_session_leaves_a_replica_that_is_frozen_and_not_one_that_is_slow() {
     for (options, is_left) in [(None, true), (Some(405), false)] {
@@ -144,7 +149,7 @@ async fn a_session_leaves_a_replica_that_is_frozen_and_not_one_that_is_slow() {
         let (host, session) = left_alone(&a, &b, Duration::from_millis(1500)).await;
         if is_left {
             until_moved(&session, "pay", "outcome_unknown").await;
-            assert_eq!(host.upstream().healed(), 1);
+            assert_eq!(host.upstream().failovers(), 1);
             continue;
         }
         assert_eq!(reason(&call(&session, 2, "pay").await).0, "outcome_unknown");
@@ -177,7 +182,7 @@ async fn a_replica_that_is_frozen_gets_no_sessions_until_it_answers() {
     // Longer than until the first trial.
     tokio::time::sleep(Duration::from_millis(700)).await;
     Session::open(&host).await;
-    assert_eq!((opened(), well.opened()), (1, 2), "nobody waits for it a second time");
+    assert_eq!((opened(), well.opened()), (1, 2), "the gateway waits for it only once");
     is_frozen.store(false, Ordering::SeqCst);
     until(&host, &[(true, 0), (true, 2)]).await;
     Session::open(&host).await;

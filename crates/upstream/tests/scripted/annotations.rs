@@ -1,5 +1,5 @@
-//! Which calls are idempotent is known to every gateway of a store, whether or not a client asked for
-//! `tools/list`.
+//! Which calls are idempotent is known to every gateway of a store, whether or not a client asked
+//! for `tools/list`.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -27,15 +27,16 @@ fn is_prodded(log: &[Request]) -> bool {
     log.iter().any(|request| request.verb == "PROD")
 }
 
-/// A result of `tools/list`: `look` is read-only if `look_is_read_only` says so, `go` and `pay` are not.
+/// A result of `tools/list`: `look` is read-only if `look_is_read_only` says so, `go` and `pay` are
+/// not.
 fn list(request: &Request, look_is_read_only: bool) -> Reply {
     let tool = |name: &str, hint: bool| json!({"name": name, "inputSchema": {}, "annotations": {"readOnlyHint": hint}});
     let tools = [tool("look", look_is_read_only), tool("go", false), tool("pay", false)];
     Reply::result(request, &json!({"tools": tools}))
 }
 
-/// A server that has the capability `tools`. It answers calls of `go` at once and all others when it is
-/// prodded. `script` is asked first.
+/// A server that has the capability `tools`. It answers calls of `go` at once and all others when
+/// it is prodded. `script` is asked first.
 async fn server(script: impl Fn(&Request) -> Option<Reply> + Send + Sync + 'static) -> Server {
     let sessions = AtomicUsize::new(0);
     Server::with_sessions(move |request| {
@@ -79,18 +80,19 @@ async fn begin(server: &Server, session: &Session, id: u64, tool: &'static str) 
     first
 }
 
-/// After the death of its gateway the call is repeated by `heir`, and its client gets the answer.
-async fn is_repeated(server: &Server, heir: &Host, session: &Session, event: &str) {
+/// After the gateway that ran the call has died, `successor` repeats it, and the client gets the
+/// answer.
+async fn is_repeated(server: &Server, successor: &Host, session: &Session, event: &str) {
     let before = calls(server, "look");
-    sweep_until(heir, "the repeated call", || calls(server, "look") > before).await;
+    sweep_until(successor, "the repeated call", || calls(server, "look") > before).await;
     server.prod();
-    let answer = session.via(heir).resume(event).send().await.answer();
+    let answer = session.via(successor).resume(event).send().await.answer();
     assert_eq!(answer["result"]["n"], 1, "{answer}");
 }
 
-async fn is_not_repeated(heir: &Host, session: &Session, event: &str) {
-    heir.sweep_after(Duration::ZERO).await;
-    let answer = session.via(heir).resume(event).send().await.answer();
+async fn is_not_repeated(successor: &Host, session: &Session, event: &str) {
+    successor.sweep_after(Duration::ZERO).await;
+    let answer = session.via(successor).resume(event).send().await.answer();
     assert_eq!(reason(&answer), ("outcome_unknown".to_owned(), false));
 }
 
@@ -99,7 +101,7 @@ async fn the_first_call_of_a_session_is_repeated_by_another_gateway() {
     for concurrency in [None, NonZeroUsize::new(1)] {
         let server = server(|_| None).await;
         let mut here = gateway(&server, move |builder| {
-            builder.upstream(|config| config.calls.concurrency = concurrency)
+            builder.upstream(|config| config.calls.concurrency = concurrency.into())
         })
         .await;
         let there = here.beside().await;
@@ -203,7 +205,7 @@ async fn a_list_that_changed_is_read_again_by_every_gateway() {
     })
     .await;
     let mut here = gateway(&server, |builder| builder).await;
-    let (mut there, heir) = (here.beside().await, here.beside().await);
+    let (mut there, successor) = (here.beside().await, here.beside().await);
     let at_here = Session::open(&here).await;
     let at_there = at_here.via(&there);
     go(&at_here, 1).await;
@@ -222,7 +224,7 @@ async fn a_list_that_changed_is_read_again_by_every_gateway() {
     here.crash().await;
     there.crash().await;
     for event in &events {
-        is_not_repeated(&heir, &at_here, event).await;
+        is_not_repeated(&successor, &at_here, event).await;
     }
     assert_eq!(calls(&server, "look"), 2);
 }
@@ -259,7 +261,7 @@ async fn a_list_that_cannot_be_had_does_not_fail_calls() {
 async fn one_list_is_enough_for_all_sessions_of_a_principal() {
     let server = server(|_| None).await;
     let here = gateway(&server, |builder| {
-        builder.upstream(|config| config.calls.concurrency = NonZeroUsize::new(1))
+        builder.upstream(|config| config.calls.concurrency = NonZeroUsize::new(1).into())
     })
     .await;
     let sessions = (0..8).map(|_| async {
@@ -320,6 +322,7 @@ async fn the_record_of_annotations_is_no_session_of_its_principal() {
     assert_eq!(session.delete().send().await.status, 204);
     let session = Session::open(&host).await;
     go(&session, 2).await;
+    let _in_use = session.listen().stream().await;
     let refused = Http::to(&host).post(&initialize(REVISION)).send().await;
     assert!(
         refused.status == 429 && refused.text().contains("`sessions_per_principal`"),

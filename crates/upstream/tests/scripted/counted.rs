@@ -1,4 +1,5 @@
-//! Servers that take so many calls at a time, behind gateways that share their sessions: all of them together send no more.
+//! Servers that take so many calls at a time, behind gateways that share their sessions: all of
+//! them together send no more.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
@@ -18,7 +19,7 @@ use super::nodes::sweep_until;
 use super::turns::{begin, end, patient, settle};
 use super::{call, calls, reason};
 
-/// A server that is read from in vain, until somebody does so once more.
+/// A server that answers no `resources/read` request until it has received two of them.
 async fn read_twice() -> Server {
     let reads = |log: &[Request]| log.iter().filter(|request| request.method() == "resources/read").count();
     Server::with_sessions(move |request| {
@@ -32,8 +33,8 @@ async fn read_twice() -> Server {
 async fn gateway(server: &Server, (concurrency, spread): (usize, usize)) -> Host {
     Host::before(Backing::shared(), [server.url()], move |builder| {
         builder.call_deadline(Duration::from_secs(60)).upstream(|config| {
-            config.calls.concurrency = NonZeroUsize::new(concurrency);
-            config.calls.spread = NonZeroUsize::new(spread).unwrap();
+            config.calls.concurrency = NonZeroUsize::new(concurrency).into();
+            config.calls.upstream_sessions = NonZeroUsize::new(spread).unwrap();
         })
     })
     .await
@@ -74,7 +75,8 @@ pub(super) fn sent(log: &[Request]) -> BTreeSet<String> {
     calls.filter_map(|request| request.body["params"]["name"].as_str().map(str::to_owned)).collect()
 }
 
-/// Ends one call after the other, by way of the gateway that counts. The server never has more than `most`. `ended` were before.
+/// Ends one call after the other, by way of the gateway that counts. The server never has more than
+/// `most`. `ended` were before.
 async fn end_all(server: &Server, session: &Session, streams: Vec<Stream>, most: usize, ended: &[&str]) {
     let mut ended: BTreeSet<_> = ended.iter().map(ToString::to_string).collect();
     let all = ended.len() + streams.len();
@@ -108,7 +110,7 @@ async fn gateways_count_together() {
     }
 }
 
-/// Whoever counted is gone, and what it had at the server with it.
+/// The gateway that counted the calls has died, and its calls at the server have ended with it.
 #[tokio::test]
 async fn another_gateway_counts_on() {
     let Pair { server, mut here, there, session, .. } = Pair::acquainted().await;
@@ -128,17 +130,19 @@ async fn another_gateway_counts_on() {
     end_all(&server, &elsewhere, streams, 1, &["before"]).await;
 }
 
-/// It was killed before it could begin, so nothing has happened, and it does not matter whether that would do harm twice.
+/// It was killed before it could begin, so nothing has happened, and it does not matter whether
+/// that would do harm twice.
 #[tokio::test]
 async fn a_call_that_was_given_to_a_gateway_that_is_gone_is_run_by_another() {
     let Pair { server, mut here, there, elsewhere, .. } = Pair::acquainted().await;
     here.crash().await;
     let stream = begin(&elsewhere, 1, "pay").await;
-    sweep_until(&there, "the heir", || sent(&server.log()).contains("pay")).await;
+    sweep_until(&there, "the successor", || sent(&server.log()).contains("pay")).await;
     end_all(&server, &elsewhere, vec![stream], 1, &["before"]).await;
 }
 
-/// And one that was at the server when its gateway was killed is not: nobody knows what it has done.
+/// A call that had been sent to the server when its gateway was killed is not run again: no gateway
+/// can know whether the server has executed it.
 #[tokio::test]
 async fn a_call_that_was_begun_is_not_run_again() {
     let Pair { server, mut here, there, elsewhere, .. } = Pair::start((1, 1)).await;
@@ -151,9 +155,9 @@ async fn a_call_that_was_begun_is_not_run_again() {
     assert_eq!(calls(&server, "pay"), 1);
 }
 
-/// The store does not say who counts, and takes calls all the same.
+/// The store does not tell the gateway which node counts the calls, although it accepts calls.
 #[tokio::test]
-async fn a_call_is_refused_while_nobody_knows_who_counts() {
+async fn a_call_is_refused_while_the_counting_node_is_unknown() {
     let server = patient().await;
     let place = Backing::shared().place();
     let [one, two] = place.open_twice(Rules::default());
@@ -162,7 +166,9 @@ async fn a_call_is_refused_while_nobody_knows_who_counts() {
     let stores: Mutex<Vec<Arc<dyn Store>>> = Mutex::new(vec![faulty, one]);
     let here = Host::before(Backing::shared(), [server.url()], move |builder| {
         let store = stores.lock().unwrap().pop().unwrap();
-        builder.custom_store(store).upstream(|config| config.calls.concurrency = Some(NonZeroUsize::MIN))
+        builder
+            .custom_store(store)
+            .upstream(|config| config.calls.concurrency = Some(NonZeroUsize::MIN).into())
     })
     .await;
     let there = here.beside().await;
@@ -186,7 +192,7 @@ async fn calls_with_a_credential_of_the_clients_own_are_not_handed_on() {
     let server = patient().await;
     let here = Host::before(Backing::shared(), [server.url()], |builder| {
         builder.upstream(|config| {
-            config.calls.concurrency = Some(NonZeroUsize::MIN);
+            config.calls.concurrency = Some(NonZeroUsize::MIN).into();
             config.credential = Credential::Forwarded;
         })
     })
@@ -202,7 +208,8 @@ async fn calls_with_a_credential_of_the_clients_own_are_not_handed_on() {
     assert_eq!(second.header("authorization"), Some("Bearer new"));
 }
 
-/// A gateway that goes has a call at the server. Nobody else sends one before that is done.
+/// A gateway that shuts down has a call at the server. No other gateway sends a call before that
+/// one has ended.
 #[tokio::test]
 async fn a_gateway_that_goes_leaves_when_it_is_done() {
     let Pair { server, here, there, session, elsewhere } = Pair::start((1, 1)).await;
@@ -242,14 +249,14 @@ async fn calls_that_waited_at_a_gateway_that_is_gone_are_run_by_another() {
     server.until("it", |log| sent(log).len() == 1).await;
     let mut streams = vec![begin(&elsewhere, 1, "t1").await, begin(&elsewhere, 2, "t2").await];
     let wait = async {
-        while here.upstream().waiting() < 2 {
+        while here.upstream().queued_calls() < 2 {
             tokio::task::yield_now().await;
         }
     };
     within("those that wait", wait).await;
     here.crash().await;
     let outcome = tokio::spawn(async move { first.message().await });
-    sweep_until(&there, "the heir", || outcome.is_finished() && sent(&server.log()).len() == 2).await;
+    sweep_until(&there, "the successor", || outcome.is_finished() && sent(&server.log()).len() == 2).await;
     assert_eq!(reason(&outcome.await.unwrap()), ("outcome_unknown".to_owned(), false));
     for name in ["t1", "t2"] {
         end(&elsewhere, name).await;
@@ -260,7 +267,7 @@ async fn calls_that_waited_at_a_gateway_that_is_gone_are_run_by_another() {
     }
 }
 
-/// Done twice it does no more than done once, so nobody has to be told that it was not done.
+/// The call is idempotent, so another gateway repeats it and the client gets no error.
 #[tokio::test]
 async fn a_call_that_only_looks_is_left_to_another_gateway_by_one_that_cannot_wait() {
     let server = read_twice().await;
@@ -272,11 +279,12 @@ async fn a_call_that_only_looks_is_left_to_another_gateway_by_one_that_cannot_wa
     server.until("it", is_read).await;
     here.stop().await;
     let answer = tokio::spawn(async move { stream.message().await });
-    sweep_until(&there, "the heir", || answer.is_finished()).await;
+    sweep_until(&there, "the successor", || answer.is_finished()).await;
     assert_eq!(answer.await.unwrap()["result"], json!({"n": 2}));
 }
 
-/// There is always another call before the last one ends. It goes all the same, and no call is lost.
+/// There is always another call before the last one ends. It goes all the same, and no call is
+/// lost.
 #[tokio::test]
 async fn a_gateway_that_goes_does_not_wait_for_calls_that_it_has_not_begun() {
     let Pair { server, here, there, elsewhere, .. } = Pair::start((1, 1)).await;
@@ -312,7 +320,8 @@ async fn a_gateway_that_goes_does_not_wait_for_calls_that_it_has_not_begun() {
     answers.await.unwrap();
 }
 
-/// A notification that was taken from its client reaches the server, though the gateway that it came to goes.
+/// A notification that was taken from its client reaches the server, though the gateway that it
+/// came to goes.
 #[tokio::test]
 async fn a_gateway_that_goes_hands_on_what_it_has_taken() {
     let Pair { server, here: _here, there, elsewhere, .. } = Pair::acquainted().await;

@@ -69,12 +69,13 @@ async fn the_clients_own_is_passed_on_and_nothing_else_of_it() {
     expect.insert(1, "authorization");
     assert_eq!(names, expect);
     assert!(shown.iter().all(|shown| shown.as_deref() == Some("Bearer mine")), "{shown:?}");
-    // Whoever shows nothing is passed on as such.
+    // The gateway forwards a request without credentials without adding any.
     call(&host, None).await;
     assert_eq!(seen(&server).1.last().unwrap(), &None);
 }
 
-/// Tokens expire; the client's next one is the server's next one, in everything that is sent from then on.
+/// Tokens expire; the client's next one is the server's next one, in everything that is sent from
+/// then on.
 #[tokio::test]
 async fn a_new_token_takes_the_place_of_the_old() {
     let server = server().await;
@@ -101,7 +102,8 @@ async fn our_own_takes_the_place_of_the_clients() {
     assert!(shown.iter().all(|shown| shown.as_deref() == Some("Bearer ours")), "{shown:?}");
 }
 
-/// The operator's headers go with every request; the client's own credential goes before one of theirs.
+/// The operator's headers go with every request; the client's own credential goes before one of
+/// theirs.
 #[tokio::test]
 async fn the_operators_headers_go_with_every_request() {
     let server = server().await;

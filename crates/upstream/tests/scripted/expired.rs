@@ -1,5 +1,5 @@
-//! Credentials of a client that the server takes no more, in the middle of a session. What a client sees of it at best is in
-//! `outside/credentials.rs`.
+//! Credentials of a client that the server takes no more, in the middle of a session. What a client
+//! sees of it at best is in `outside/credentials.rs`.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::calls;
 
 const CHALLENGE: &str = r#"Bearer error="invalid_token""#;
 
-/// Nobody waits for this.
+/// Longer than any test runs: no test waits for a timeout of this length.
 const AN_HOUR: Duration = Duration::from_secs(3600);
 
 fn refusal() -> Reply {
@@ -49,17 +49,19 @@ async fn check_that_nothing_is_healed(server: &Server, host: &Host, session: &Se
     assert_eq!(session.tool(99, "fine", json!({})).send().await.answer()["result"], json!({}));
     assert_eq!(server.count(|request| request.method() == "initialize"), 1);
     assert!(host.upstream().replicas().iter().all(|replica| replica.is_up));
-    assert_eq!(host.upstream().healed(), 0);
+    assert_eq!(host.upstream().failovers(), 0);
 }
 
 fn check_error(answer: &Value) {
-    let data = json!({"reason": "unauthorized", "status": 401, "retryable": false, "challenge": CHALLENGE});
+    let data =
+        json!({"reason": "credentials_refused", "status": 401, "retryable": false, "challenge": CHALLENGE});
     assert_eq!(answer["error"]["data"], data, "{answer}");
     let message = answer["error"]["message"].as_str().unwrap();
     assert!(message.contains("credentials") && message.contains("`initialize`"), "{message}");
 }
 
-/// The head is out, so the error says it all. Whoever comes back for it finds the same.
+/// The gateway has sent the response head, so the JSON-RPC error carries the whole explanation. A
+/// client that resumes the stream gets the same error.
 #[tokio::test]
 async fn a_refusal_that_comes_late_says_what_to_do() {
     let server = server(|_| None).await;
@@ -77,7 +79,8 @@ async fn a_refusal_that_comes_late_says_what_to_do() {
     check_that_nothing_is_healed(&server, &host, &session).await;
 }
 
-/// A server that begins to answer has nothing against the client, and nobody waits for its word any more.
+/// A server that begins its answer has accepted the client's credentials, so the gateway stops
+/// holding back the response head.
 #[tokio::test]
 async fn the_head_of_the_servers_stream_lets_ours_go() {
     let server = server(|request| {
@@ -108,9 +111,10 @@ async fn a_refusal_that_is_an_answer_as_well_is_a_refusal() {
     check_error(&reply.json());
 }
 
-/// What has no answer that could tell is taken, and the server is left in peace.
+/// The gateway accepts notifications and DELETE requests from the client and sends each to the
+/// server once. It repeats a refused GET only as often as its backoff allows.
 #[tokio::test]
-async fn everything_else_may_be_refused_and_nobody_hangs() {
+async fn everything_else_may_be_refused_and_no_request_hangs() {
     let server = server(|request| {
         let is_note =
             request.method().starts_with("notifications/") && request.method() != "notifications/initialized";
@@ -133,13 +137,14 @@ async fn everything_else_may_be_refused_and_nobody_hangs() {
     assert_eq!(server.count(|request| request.verb == "DELETE"), 1);
 }
 
-/// A server that refuses what it has asked for would wait for it until somebody's deadline.
+/// A server that refuses the client's answer to its own request would wait for that answer until a
+/// deadline of the client or of the server.
 #[tokio::test]
 async fn a_call_whose_question_cannot_be_answered_is_over() {
     let server = server(|request| {
-        let ask = json!({"jsonrpc": "2.0", "id": 7, "method": "elicitation/create", "params": {}});
+        let server_request = json!({"jsonrpc": "2.0", "id": 7, "method": "elicitation/create", "params": {}});
         if request.calls("asks") {
-            return Some(Reply::stream().event(&ask).hang());
+            return Some(Reply::stream().event(&server_request).hang());
         }
         request.is_answer().then(refusal)
     })

@@ -18,8 +18,8 @@ pub(super) struct Forgetful {
 }
 
 impl Forgetful {
-    /// Its sessions are `NAME1`, `NAME2` and so on. The script sees only requests in sessions that are not forgotten; what it
-    /// does not know is answered with an empty result.
+    /// Its sessions are `NAME1`, `NAME2` and so on. The script sees only requests in sessions that
+    /// are not forgotten; what it does not know is answered with an empty result.
     pub(super) async fn start(
         name: &'static str,
         script: impl Fn(&Request) -> Option<Reply> + Send + Sync + 'static,
@@ -27,7 +27,7 @@ impl Forgetful {
         Self::start_saying(Reply::status(404), name, script).await
     }
 
-    /// The same, with something else to say of sessions that are forgotten.
+    /// Like [`Self::start`], but answers requests in forgotten sessions with `unknown`.
     pub(super) async fn start_saying(
         unknown: Reply,
         name: &'static str,

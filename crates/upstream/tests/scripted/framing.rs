@@ -66,7 +66,8 @@ async fn answers_are_read_in_every_framing() {
     }
 }
 
-/// The rest of a stream that is cut at any byte is asked for, or the client is told; it never waits for ever.
+/// The rest of a stream that is cut at any byte is asked for, or the client is told; it never waits
+/// for ever.
 #[tokio::test]
 async fn lines_and_bodies_are_read_up_to_their_bounds() {
     const MOST: usize = 10 << 20;
@@ -99,8 +100,8 @@ async fn lines_and_bodies_are_read_up_to_their_bounds() {
         let fits = call(&session, id, &format!("{kind} {MOST}")).await;
         assert!(fits["result"]["x"].as_str().unwrap().len() > MOST - 100, "{kind}");
         let too_long = call(&session, id + 1, &format!("{kind} {}", MOST + 1)).await;
-        assert_eq!(reason(&too_long), ("bad_answer".to_owned(), false), "{kind}");
+        assert_eq!(reason(&too_long), ("bad_response".to_owned(), false), "{kind}");
         let more = call(&session, id + 2, &format!("{kind} {}", 2 * MOST)).await;
-        assert_eq!(reason(&more), ("bad_answer".to_owned(), false), "{kind}");
+        assert_eq!(reason(&more), ("bad_response".to_owned(), false), "{kind}");
     }
 }

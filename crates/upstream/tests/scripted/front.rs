@@ -48,7 +48,8 @@ async fn bad_requests_do_not_reach_the_server() {
     assert_eq!(good.clone().header("Origin", "http://localhost:3000").send().await.status, 200);
 }
 
-/// A batch of 2025-03-26 is taken apart: its calls are made side by side, its notifications passed on.
+/// A batch of 2025-03-26 is taken apart: its calls are made side by side, its notifications passed
+/// on.
 #[tokio::test]
 async fn batches_are_taken_apart() {
     let server = server().await;
@@ -87,7 +88,8 @@ async fn notifications_are_passed_on_in_order_as_they_are() {
     }
 }
 
-/// A client that does not read costs no more than its stream may hold, does not stop the call, and is told what it missed.
+/// A client that does not read costs no more than its stream may hold, does not stop the call, and
+/// is told what it missed.
 #[tokio::test]
 async fn a_client_that_does_not_read_is_told_what_it_missed() {
     const LINES: usize = 2000;
@@ -109,7 +111,7 @@ async fn a_client_that_does_not_read_is_told_what_it_missed() {
     stream.cut();
     host.heard.once(&session, steadfast::SessionEventKind::Detached).await;
     server.prod();
-    // The call ends although nobody reads: then its id is free.
+    // The call ends although no client reads its stream: then its id is free.
     let ended = async { while session.request(1, "made/up", json!({})).send().await.status == 400 {} };
     crate::support::within("the end of the call", ended).await;
     let heard = session.resume(&priming).stream().await.messages().await;
@@ -120,7 +122,8 @@ async fn a_client_that_does_not_read_is_told_what_it_missed() {
     assert_eq!(lines.len() as u64 + missing, LINES as u64);
 }
 
-/// One URL serves clients with and without sessions; a request of the stateless revision is not taken for one in a session.
+/// One URL serves clients with and without sessions; a request of the stateless revision is not
+/// taken for one in a session.
 #[tokio::test]
 async fn sessions_are_no_matter_of_the_stateless_revision() {
     let server = server().await;

@@ -1,5 +1,6 @@
-//! Replicas that stop while they are to answer, as a process that is stopped does: they keep their connections and say nothing.
-//! Whatever a call may take, which is a day unless set, this is noticed.
+//! Replicas that stop while they are to answer, as a process that is stopped does: they keep their
+//! connections and say nothing. Whatever a call may take, which is a day unless set, this is
+//! noticed.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -23,12 +24,12 @@ async fn before<const N: usize>(servers: [&Fronted; N], endurance: Duration) -> 
     trying(servers, TRIAL, endurance).await
 }
 
-/// The same, and a trial may take so long.
+/// Like [`before`], with `trial` as the time limit of a health check.
 async fn trying<const N: usize>(servers: [&Fronted; N], trial: Duration, endurance: Duration) -> Host {
     Host::before(Backing::Memory, servers.map(|one| one.server.url()), move |builder| {
         builder.upstream(|config| {
             config.timeouts.control = trial;
-            (config.vigil.silence, config.vigil.endurance) = (SILENCE, endurance);
+            (config.health_check.silence, config.health_check.failover_after) = (SILENCE, endurance);
         })
     })
     .await
@@ -79,7 +80,7 @@ async fn a_call_does_not_wait_for_a_replica_that_has_stopped() {
             assert_eq!(reason(&answer), ("outcome_unknown".to_owned(), false));
         }
         assert_eq!(within("an answer", call(&session, 3, "look")).await["result"]["at"], "b");
-        assert_eq!(host.upstream().healed(), 1);
+        assert_eq!(host.upstream().failovers(), 1);
     }
 }
 
@@ -94,13 +95,14 @@ async fn a_slow_tool_of_a_replica_that_lives_is_waited_for() {
     let host = trying([&a, &b], LONG, SHORT).await;
     let session = opened(&host, &a).await;
     assert_eq!(within("an answer", call(&session, 2, "pay")).await["result"]["at"], "a");
-    assert_eq!((host.upstream().healed(), status(&host)), (0, vec![(true, 1), (true, 0)]));
+    assert_eq!((host.upstream().failovers(), status(&host)), (0, vec![(true, 1), (true, 0)]));
 }
 
-/// A server that does one thing at a time answers no trial while it is busy. Nobody new goes there; its sessions stay, with what
-/// it remembers of them, and their calls are waited for, those that come meanwhile, too.
+/// A server that handles one request at a time answers no health check while it is busy. The
+/// gateway opens no new session there. The existing sessions keep their state at the server, and
+/// the gateway waits for their calls, including those that arrive in the meantime.
 #[tokio::test]
-async fn a_replica_that_is_busy_gets_nobody_new_and_keeps_its_sessions() {
+async fn a_replica_that_is_busy_gets_no_new_session_and_keeps_its_own() {
     let busy = |request: &Request| match request.calls("pay") || request.calls("look") {
         true => late(request, is_prodded),
         false => Reply::default().hang(),
@@ -124,11 +126,11 @@ async fn a_replica_that_is_busy_gets_nobody_new_and_keeps_its_sessions() {
     for answer in [paid, looked] {
         assert_eq!(within("an answer", answer).await.unwrap()["result"]["at"], "a");
     }
-    assert_eq!(host.upstream().healed(), 0);
+    assert_eq!(host.upstream().failovers(), 0);
 }
 
 #[tokio::test]
-async fn nobody_waits_for_a_replica_that_was_given_up() {
+async fn no_call_waits_for_a_replica_that_was_given_up() {
     let (a, b) = (frozen().await, well().await);
     let host = before([&a, &b], SHORT).await;
     let first = Session::open(&host).await;
@@ -141,13 +143,14 @@ async fn nobody_waits_for_a_replica_that_was_given_up() {
     assert_eq!(calls(&a.server, "pay"), 1, "the second was not sent there");
 }
 
-/// Opening a session twice does no harm, so nobody waits for a replica that does not answer.
+/// Opening a session twice does no harm, so the gateway does not wait for a replica that does not
+/// answer.
 #[tokio::test]
 async fn a_session_is_not_opened_at_a_replica_that_has_stopped() {
     let (a, b) = (frozen().await, well().await);
     a.is_away.store(true, Ordering::SeqCst);
     let host = Host::before(Backing::Memory, [a.server.url(), b.server.url()], |builder| {
-        builder.upstream(|config| config.vigil.silence = SILENCE)
+        builder.upstream(|config| config.health_check.silence = SILENCE)
     })
     .await;
     // The head of its answer may take half a minute, a trial five seconds.

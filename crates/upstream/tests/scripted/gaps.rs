@@ -1,4 +1,5 @@
-//! What a server says while nobody listens: the client is told that it may have missed something, and when it cannot have, it is not.
+//! Messages that a server sends while the gateway does not listen: the gateway tells the client
+//! that it may have missed messages, and only if it can have missed some.
 
 use std::time::Duration;
 
@@ -49,7 +50,7 @@ async fn a_gateway_that_takes_over_says_that_something_may_be_missing() {
         Forgetful::start("s", |request| (request.verb == "GET").then(|| Reply::stream().hang())).await;
     let mut here = Host::before(Backing::Sqlite, [forgetful.server.url()], |builder| {
         // That would be another reason.
-        builder.upstream(|config| config.relisten = Duration::from_secs(60))
+        builder.upstream(|config| config.standalone_reopen_delay = Duration::from_secs(60))
     })
     .await;
     let there = here.beside().await;
@@ -65,7 +66,11 @@ async fn a_gateway_that_takes_over_says_that_something_may_be_missing() {
     within("another listener", taken).await;
     is_told_to_look(&mut listener).await;
     assert!(is_silent(&mut listener).await, "once is enough");
-    assert_eq!((forgetful.opened(), there.upstream().healed()), (1, 0), "nothing was lost but what was said");
+    assert_eq!(
+        (forgetful.opened(), there.upstream().failovers()),
+        (1, 0),
+        "nothing was lost but what was said"
+    );
 }
 
 /// Its stream ends each time that it is prodded, and what it says has no ids.
@@ -85,7 +90,7 @@ async fn a_stream_without_ids_that_is_opened_again_may_have_a_gap() {
         forgetful.server.prod();
         forgetful.server.until("another GET", |log| gets(log) == no).await;
     }
-    assert!(is_silent(&mut listener).await, "whoever looked just now need not look again at once");
+    assert!(is_silent(&mut listener).await, "a client that was told just now is not told again at once");
 }
 
 #[tokio::test]
@@ -109,6 +114,6 @@ async fn a_stream_that_is_resumed_has_no_gap() {
     let (_session, mut listener) = watching(&host, &forgetful).await;
     forgetful.server.prod();
     assert_eq!(listener.message().await["method"], "notifications/tools/list_changed");
-    assert!(is_silent(&mut listener).await, "that was the server, and nobody else has said anything");
+    assert!(is_silent(&mut listener).await, "the server sent that message, and the gateway has added none");
     assert_eq!(gets(&forgetful.server.log()), 2);
 }

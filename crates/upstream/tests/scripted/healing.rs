@@ -1,8 +1,9 @@
-//! A server that has lost a session: it is opened anew and told what it has to know, and the client's session goes on.
+//! A server that has lost a session: it is opened anew and told what it has to know, and the
+//! client's session goes on.
 
 use std::time::Duration;
 
-use steadfast::SessionEventKind::Healed;
+use steadfast::SessionEventKind::FailedOver;
 
 use crate::support::server::{Reply, Request, Server};
 use crate::support::{Backing, Host, Http, Relay, Session, Value, json, within};
@@ -72,9 +73,9 @@ async fn a_lost_session_is_opened_anew_once_however_many_notice() {
     assert_eq!(count(&heard, "notifications/message"), 1);
     let warning = of("notifications/message").unwrap();
     assert_eq!((&warning["level"], &warning["data"]["event"]), (&json!("warning"), &json!("session_healed")));
-    host.heard.once(&session, Healed).await;
-    assert_eq!(host.heard.of(&session).iter().filter(|kind| **kind == Healed).count(), 1);
-    assert_eq!(host.upstream().healed(), 1);
+    host.heard.once(&session, FailedOver).await;
+    assert_eq!(host.heard.of(&session).iter().filter(|kind| **kind == FailedOver).count(), 1);
+    assert_eq!(host.upstream().failovers(), 1);
     // What the server was told, and that it was told before the first call.
     assert_eq!(forgetful.opened(), 2);
     let introduced: Vec<_> = server.log().into_iter().filter(|r| r.method() == "initialize").collect();
@@ -93,9 +94,10 @@ async fn a_lost_session_is_opened_anew_once_however_many_notice() {
     assert_eq!(subscribed.body["params"], json!({"uri": "test:é/1"}));
 }
 
-/// A client that wants to hear of errors only is not warned, and a second loss is told like the first.
+/// A client that wants to hear of errors only is not warned, and a second loss is told like the
+/// first.
 #[tokio::test]
-async fn whoever_wants_no_warnings_gets_none() {
+async fn a_client_that_wants_no_warnings_gets_none() {
     let forgetful = Forgetful::start("s", |_| None).await;
     let (_host, session) = opened(&forgetful.server).await;
     session.request(1, "logging/setLevel", json!({"level": "error"})).send().await.answer();
@@ -123,7 +125,8 @@ async fn a_server_that_forgets_at_once_is_not_asked_for_ever() {
     assert_eq!(answer["result"], json!({}));
 }
 
-/// As the samples of the TypeScript SDK do it. The same status for a call alone is that call's affair.
+/// As the samples of the TypeScript SDK do it. The same status for a call alone is that call's
+/// affair.
 #[tokio::test]
 async fn a_server_that_says_400_of_a_lost_session_is_healed() {
     let error = json!({"code": -32000, "message": "Bad Request: No valid session ID provided"});
@@ -135,13 +138,14 @@ async fn a_server_that_says_400_of_a_lost_session_is_healed() {
     let (host, session) = opened(&forgetful.server).await;
     forgetful.forget();
     assert_eq!(call(&session, 1, "t").await["result"], json!({}));
-    assert_eq!((forgetful.opened(), calls(&forgetful.server, "t"), host.upstream().healed()), (2, 2, 1));
-    host.heard.once(&session, Healed).await;
+    assert_eq!((forgetful.opened(), calls(&forgetful.server, "t"), host.upstream().failovers()), (2, 2, 1));
+    host.heard.once(&session, FailedOver).await;
     assert_eq!(reason(&call(&session, 2, "bad").await), ("upstream_refused".to_owned(), false));
-    assert_eq!((forgetful.opened(), calls(&forgetful.server, "bad"), host.upstream().healed()), (2, 1, 1));
+    assert_eq!((forgetful.opened(), calls(&forgetful.server, "bad"), host.upstream().failovers()), (2, 1, 1));
 }
 
-/// 404 with an answer to the call in it is that answer: some servers say so of a tool, or of a method.
+/// 404 with an answer to the call in it is that answer: some servers say so of a tool, or of a
+/// method.
 #[tokio::test]
 async fn a_404_that_answers_the_call_is_no_loss() {
     let forgetful = Forgetful::start("s", |request| {
@@ -161,7 +165,7 @@ async fn a_notification_that_meets_the_loss_is_sent_again() {
     let (host, session) = opened(&forgetful.server).await;
     forgetful.forget();
     assert_eq!(session.notify("notifications/roots/list_changed", json!({})).await.status, 202);
-    host.heard.once(&session, Healed).await;
+    host.heard.once(&session, FailedOver).await;
     let arrived = |log: &[Request]| {
         log.iter().any(|r| {
             r.method() == "notifications/roots/list_changed" && r.header("mcp-session-id") == Some("s2")
@@ -192,7 +196,7 @@ async fn the_servers_own_stream_shows_the_loss() {
     let end = session.notify("notifications/forget", json!({}));
     forgetful.forget();
     end.await;
-    host.heard.once(&session, Healed).await;
+    host.heard.once(&session, FailedOver).await;
     let heard = async { while listener.message().await != updated {} };
     within("what the server says in its new session", heard).await;
 }
@@ -249,7 +253,8 @@ async fn patience_ends_for_all_at_once() {
     assert_eq!(call(&session, 99, "t").await["result"], json!({}));
 }
 
-/// Whoever cancels while the server is looked for has cancelled: nothing is sent when it is back.
+/// A client cancels its call while the gateway tries to reach the server: the gateway does not send
+/// the call when the server is back.
 #[tokio::test]
 async fn a_call_that_is_cancelled_meanwhile_is_not_sent() {
     let forgetful = Forgetful::start("s", |_| None).await;
@@ -265,7 +270,8 @@ async fn a_call_that_is_cancelled_meanwhile_is_not_sent() {
     assert_eq!(calls(&forgetful.server, "t"), 0);
 }
 
-/// A server that comes back may be another version, whose tools are not what they were: nothing is done twice on an old word.
+/// A server that comes back may be another version, whose tools are not what they were: nothing is
+/// done twice on an old word.
 #[tokio::test]
 async fn what_the_server_said_of_its_tools_is_forgotten_with_its_session() {
     let forgetful = Forgetful::start("s", |request| {

@@ -1,4 +1,5 @@
-//! Servers that do what no server should: each call gets one explicit error, and the next call works.
+//! Servers that do what no server should: each call gets one explicit error, and the next call
+//! works.
 
 use crate::support::server::{Reply, Request, Server};
 use crate::support::{Value, json};
@@ -59,7 +60,7 @@ async fn check(tool: &str, expect: (&str, bool)) -> Value {
 #[tokio::test]
 async fn what_is_no_answer_is_an_error() {
     for tool in ["garbage", "garbage in a stream", "no text", "a page", "neither"] {
-        check(tool, ("bad_answer", false)).await;
+        check(tool, ("bad_response", false)).await;
     }
 }
 
@@ -92,7 +93,7 @@ async fn refusals_are_told_with_their_status() {
         ("501", false),
     ] {
         let reason = match tool {
-            "401" | "403" => "unauthorized",
+            "401" | "403" => "credentials_refused",
             "500" | "501" => "outcome_unknown",
             _ => "upstream_refused",
         };
@@ -112,7 +113,7 @@ async fn an_answer_in_a_batch_is_an_answer() {
 }
 
 #[tokio::test]
-async fn nobody_is_led_elsewhere() {
+async fn a_redirect_is_not_followed() {
     for tool in ["moved", "moved for ever"] {
         check(tool, ("upstream_refused", false)).await;
     }

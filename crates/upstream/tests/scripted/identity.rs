@@ -1,4 +1,5 @@
-//! Ids and tokens are ours on the way to the server and the client's own on the way back; everything else stays as it is.
+//! Ids and tokens are ours on the way to the server and the client's own on the way back;
+//! everything else stays as it is.
 
 use std::collections::BTreeSet;
 
@@ -47,7 +48,8 @@ async fn params_and_results_are_passed_on_byte_for_byte() {
     assert!(reply.contains(&format!(r#""id":2,"error":{ODD_ERROR}}}"#)), "{reply}");
 }
 
-/// With a token of the client's the parameters are put together anew; nothing but the token is different.
+/// With a token of the client's the parameters are put together anew; nothing but the token is
+/// different.
 #[tokio::test]
 async fn params_with_a_token_differ_by_the_token_alone() {
     let server = Server::with_sessions(|request| {
@@ -143,7 +145,8 @@ async fn two_hundred_calls_at_once_get_their_own_answers() {
     }
 }
 
-/// Progress for a token that is nobody's, or that another call of the session has, reaches nobody else.
+/// Progress for a token that no call has reaches no client. Progress for the token of another call
+/// of the session reaches only that call.
 #[tokio::test]
 async fn progress_reaches_its_own_call_on_whatever_stream_it_comes() {
     let server = Server::with_sessions(|request| {
@@ -151,7 +154,8 @@ async fn progress_reaches_its_own_call_on_whatever_stream_it_comes() {
         let both = |log: &[Request]| log.iter().filter(|request| request.method() == "tools/call").count() == 2;
         let is_b = |request: &Request| request.calls("b");
         match request.body["params"]["name"].as_str()? {
-            // Speaks of the other call, whose number is the next, of nobody, and of one of another type.
+            // Reports progress for the other call, whose number is the next, for a token that no
+            // call has, and for a token of another type.
             "a" => {
                 let id = request.body["id"].as_i64().unwrap();
                 let told = move |reply: Reply, token| reply.event(&progress(token));

@@ -1,5 +1,5 @@
-//! Servers that take one call at a time, and gateways between which the lease of a session goes over: whoever does not have it sends
-//! nothing.
+//! Servers that take one call at a time, and gateways between which the lease of a session changes
+//! hands: a gateway without the lease sends no calls.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,8 @@ use crate::support::{Backing, Host, Session, within};
 use super::counted::sent;
 use super::turns::{begin, end, patient, settle};
 
-/// The first one's commands may fail; and nobody looks after the dead unless a test does.
+/// The store commands of the first gateway can be made to fail, and no gateway reaps dead nodes
+/// unless a test tells it to.
 struct Gateways {
     server: Server,
     hosts: Vec<Host>,
@@ -43,7 +44,7 @@ impl Gateways {
             builder
                 .call_deadline(Duration::from_secs(60))
                 .custom_store(first.unwrap_or_else(|| others.open(Rules::default())))
-                .upstream(|config| config.calls.concurrency = Some(NonZeroUsize::MIN))
+                .upstream(|config| config.calls.concurrency = Some(NonZeroUsize::MIN).into())
         })
         .await;
         let signs = if backing == Backing::Sqlite { place.signs_of_life() } else { Vec::new() };
@@ -85,9 +86,10 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
     within(what, wait).await;
 }
 
-/// It was taken for dead and is not, and it does not know yet. Another one has the lease.
+/// The first gateway was reaped while it was alive, and has not noticed yet. Another gateway has
+/// the lease.
 #[tokio::test]
-async fn a_call_that_is_noticed_when_the_lease_is_gone_goes_to_whoever_has_it() {
+async fn a_call_that_is_noticed_when_the_lease_is_gone_goes_to_its_holder() {
     let Gateways { server, hosts: _hosts, faults, signs, sessions } =
         Gateways::start(Backing::Sqlite, 3).await;
     let [here, there, third] = &sessions[..] else { panic!("three") };
@@ -98,8 +100,8 @@ async fn a_call_that_is_noticed_when_the_lease_is_gone_goes_to_whoever_has_it() 
     let gate = unseen.clone();
     let passed = watch(
         &faults,
-        |command| matches!(command, Command::Pass(_)),
-        move |operation| matches!(operation, Operation::Held(_)).then(|| Fault::HoldBefore(gate.clone())),
+        |command| matches!(command, Command::Forward(_)),
+        move |operation| matches!(operation, Operation::Holdings(_)).then(|| Fault::HoldBefore(gate.clone())),
     );
     let mut first = begin(there, 1, "t1").await;
     signs.iter().for_each(|file| std::fs::remove_file(file).unwrap());
@@ -116,15 +118,16 @@ async fn a_call_that_is_noticed_when_the_lease_is_gone_goes_to_whoever_has_it() 
     assert_eq!(first.message().await["result"]["name"], "t1");
 }
 
-/// One gateway buries another and inherits what waited there. A third has the lease by then.
+/// One gateway reaps another and inherits the calls that waited there. A third gateway has the
+/// lease by then.
 #[tokio::test]
-async fn an_heir_without_the_lease_hands_on_what_it_inherits() {
+async fn a_successor_without_the_lease_hands_on_what_it_inherits() {
     let Gateways { server, mut hosts, sessions, .. } = Gateways::start(Backing::shared(), 3).await;
     let [_, there, third] = &sessions[..] else { panic!("three") };
     let mut running = begin(there, 0, "t0").await;
     server.until("the first call", |log| sent(log).len() == 1).await;
     let mut waits = begin(there, 1, "t1").await;
-    until("one that waits", || hosts[0].upstream().waiting() == 1).await;
+    until("one that waits", || hosts[0].upstream().queued_calls() == 1).await;
     let gone = hosts[0].server().0.node();
     hosts[0].crash().await;
     let is_known = async {
@@ -134,11 +137,11 @@ async fn an_heir_without_the_lease_hands_on_what_it_inherits() {
     };
     within("word of its end", is_known).await;
     let mut second = begin(third, 2, "t2").await;
-    server.until("the heir of the lease", |log| sent(log).contains("t2")).await;
-    within("the burial", hosts[1].server().0.sweep()).await.unwrap();
+    server.until("the call from the new lease holder", |log| sent(log).contains("t2")).await;
+    within("reaping", hosts[1].server().0.sweep()).await.unwrap();
     assert_eq!(super::reason(&running.message().await).0, "outcome_unknown");
     // Once it is among what the third has to run, or at the server.
-    let is_passed = || hosts[2].upstream().waiting() == 1 || sent(&server.log()).contains("t1");
+    let is_passed = || hosts[2].upstream().queued_calls() == 1 || sent(&server.log()).contains("t1");
     until("what is inherited", is_passed).await;
     settle(&server, third, 1).await;
     assert!(!sent(&server.log()).contains("t1"), "it is sent beside the other");
@@ -185,6 +188,6 @@ async fn a_gateway_that_goes_keeps_the_lease_for_a_call_that_is_about_to_run() {
     }
     assert_eq!(first.message().await["result"]["name"], "t1");
     within("the end", going).await.unwrap();
-    within("the burial", hosts[1].server().0.sweep()).await.unwrap();
+    within("reaping", hosts[1].server().0.sweep()).await.unwrap();
     assert_eq!(second.message().await["result"]["name"], "t2");
 }

@@ -1,4 +1,5 @@
-//! Answers in the response to another call of the same upstream session, as php-sdk #275 sends them: each reaches its own call.
+//! Answers in the response to another call of the same upstream session, as php-sdk #275 sends
+//! them: each reaches its own call.
 
 use std::sync::{Arc, Mutex};
 
@@ -36,7 +37,8 @@ impl Way {
     }
 }
 
-/// A server that never answers a call of `other` itself. The first call of `carrier` brings the answer.
+/// A server that never answers a call of `other` itself. The first call of `carrier` brings the
+/// answer.
 async fn server(way: Way, is_safe: bool) -> Server {
     let other: Arc<Mutex<Option<Value>>> = Arc::default();
     Server::with_sessions(move |request| match request.method() {
@@ -113,7 +115,8 @@ async fn and_is_repeated_if_it_may_be() {
     }
 }
 
-/// Another client has another upstream session. Its calls cannot be answered from here, whatever their ids.
+/// Another client has another upstream session. Its calls cannot be answered from here, whatever
+/// their ids.
 #[tokio::test]
 async fn an_answer_reaches_no_call_of_another_session() {
     let server = Server::with_sessions(|request| match request.method() {

@@ -1,4 +1,5 @@
-//! Gateways with different settings, as while these are changed at one after the other: calls reach whoever is to run them.
+//! Gateways with different settings, as during a rolling change of the configuration: each call
+//! reaches the gateway that must run it.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,8 +16,8 @@ use crate::support::{Backing, Host, Place, Session, within};
 use super::calls;
 use super::turns::{begin, end, patient};
 
-/// A gateway that sends any number of calls at a time, another that sends one, and a session that the first has in hand. So the
-/// second gives it what it gets.
+/// A gateway that sends any number of calls at a time, another that sends one, and a session that
+/// the first has in hand. So the second gives it what it gets.
 struct Mixed {
     server: Server,
     here: Host,
@@ -40,7 +41,7 @@ impl Mixed {
         let here = Host::before(Backing::shared(), [server.url()], move |builder| {
             let (store, bound) = settings.lock().unwrap().pop().expect("two gateways");
             let store: Arc<dyn Store> = store;
-            builder.custom_store(store).upstream(|config| config.calls.concurrency = bound)
+            builder.custom_store(store).upstream(|config| config.calls.concurrency = bound.into())
         })
         .await;
         let there = here.beside().await;
@@ -60,8 +61,8 @@ impl Reminders {
         let counted = counts.clone();
         faults.script(move |operation| {
             let which = match operation {
-                Operation::Apply(_, Command::Remind(_)) => 0,
-                Operation::Elsewhere => 1,
+                Operation::Apply(_, Command::Renotify(_)) => 0,
+                Operation::ExternalChangeCount => 1,
                 _ => return None,
             };
             counted.0[which].fetch_add(1, Ordering::SeqCst);
@@ -86,7 +87,8 @@ impl Reminders {
     }
 }
 
-/// It counts nothing, so it does not expect to be given calls. On SQLite nobody tells it of them, either.
+/// The gateway does not count calls, so it expects no forwarded ones. With SQLite, the store does
+/// not notify it of them either.
 #[tokio::test]
 async fn a_call_reaches_a_gateway_that_does_not_expect_it() {
     let Mixed { server, here: _here, there: _there, session, elsewhere, _place, .. } = Mixed::start().await;
@@ -96,7 +98,7 @@ async fn a_call_reaches_a_gateway_that_does_not_expect_it() {
     assert_eq!(stream.message().await["result"]["name"], "t1");
 }
 
-/// Until the call has begun, and no longer: what waits for nobody costs nothing.
+/// The reminders stop when the call has begun: a gateway without waiting calls sends none.
 #[tokio::test]
 async fn a_gateway_reminds_another_of_a_call_until_it_has_begun() {
     let Mixed { server, here: _here, there: _there, session, elsewhere, faults, _place } =
@@ -107,7 +109,7 @@ async fn a_gateway_reminds_another_of_a_call_until_it_has_begun() {
     let unseen = Gate::new();
     let gate = unseen.clone();
     faults[0].script(move |operation| {
-        matches!(operation, Operation::Held(_)).then(|| Fault::HoldBefore(gate.clone()))
+        matches!(operation, Operation::Holdings(_)).then(|| Fault::HoldBefore(gate.clone()))
     });
     let mut stream = begin(&elsewhere, 1, "t1").await;
     reminders.occasions(3).await;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use steadfast_client::Uri;
-use steadfast_upstream::Names;
+use steadfast_upstream::Resolver;
 
 use crate::support::{Backing, Host, Relay, Session, json};
 
@@ -23,7 +23,7 @@ async fn sessions_are_spread_over_the_addresses_of_a_name_and_healed_there() {
     let url: Uri = format!("http://servers.test:{port}/mcp").parse().unwrap();
     let host = Host::before(Backing::Memory, [url.clone()], move |builder| {
         let list = BTreeMap::from([("servers.test".to_owned(), addresses.to_vec())]);
-        builder.upstream(|config| config.names = Names::Listed(list))
+        builder.upstream(|config| config.resolver = Resolver::Listed(list))
     })
     .await;
     let names: Vec<_> = host.upstream().replicas().into_iter().map(|replica| replica.name).collect();
@@ -35,7 +35,7 @@ async fn sessions_are_spread_over_the_addresses_of_a_name_and_healed_there() {
     at_a.kill().await;
     assert_eq!(call(&here, 1, "t").await["result"], json!({}));
     assert_eq!(call(&there, 1, "t").await["result"], json!({}));
-    assert_eq!((host.upstream().healed(), a.opened(), b.opened()), (1, 1, 2));
+    assert_eq!((host.upstream().failovers(), a.opened(), b.opened()), (1, 1, 2));
     assert_eq!(status(&host), [(false, 0), (true, 2)]);
     at_a.revive();
     until(&host, &[(true, 0), (true, 2)]).await;

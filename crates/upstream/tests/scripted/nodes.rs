@@ -10,7 +10,7 @@ use super::{calls, reason};
 
 const TOOLS: [(&str, bool); 2] = [("look", true), ("pay", false)];
 
-/// A server whose calls take until somebody calls `go`. `more` comes first.
+/// A server whose calls end when a client calls `go`. The server tries `more` first.
 async fn server(more: impl Fn(&Request) -> Option<Reply> + Send + Sync + 'static) -> Server {
     let has_gone = |log: &[Request]| log.iter().any(|request| request.calls("go"));
     Server::with_sessions(move |request| {
@@ -64,7 +64,7 @@ async fn a_call_that_only_looks_is_made_again_by_another_gateway() {
     let pays = pay.next().await.and_then(|frame| frame.id).unwrap();
     server.until("both", |log| log.iter().filter(|r| r.calls("look") || r.calls("pay")).count() == 2).await;
     here.crash().await;
-    sweep_until(&there, "the heir", || calls(&server, "look") == 2).await;
+    sweep_until(&there, "the call of the successor", || calls(&server, "look") == 2).await;
     let session = session.via(&there);
     let lost = session.resume(&pays).send().await.answer();
     assert_eq!(reason(&lost), ("outcome_unknown".to_owned(), false));
@@ -74,7 +74,7 @@ async fn a_call_that_only_looks_is_made_again_by_another_gateway() {
     assert_eq!((calls(&server, "look"), calls(&server, "pay")), (2, 1));
 }
 
-/// What the client shows is not kept, so nobody else can make its calls.
+/// The store does not hold the client's credentials, so no other gateway can repeat its calls.
 #[tokio::test]
 async fn calls_with_credentials_of_the_client_are_not_made_again() {
     let server = server(|_| None).await;
@@ -109,13 +109,14 @@ async fn another_gateway_listens_in_place_of_a_dead_one_without_being_called() {
     for _ in 0..3 {
         there.sweep_after(Duration::ZERO).await;
     }
-    assert_eq!(gets(&server.log()), 1, "somebody listens");
+    assert_eq!(gets(&server.log()), 1, "one gateway listens already");
     here.crash().await;
     sweep_until(&there, "another listener", || gets(&server.log()) == 2).await;
     assert_eq!(listener.message().await, changed("tools"));
 }
 
-/// What the server says is heard by a gateway that drains for as long as it has something to do, and by another from then on.
+/// What the server says is heard by a gateway that drains for as long as it has something to do,
+/// and by another from then on.
 #[tokio::test]
 async fn another_gateway_listens_in_place_of_one_that_has_drained() {
     let is_told = |log: &[Request]| log.iter().any(|request| request.calls("say"));
@@ -186,7 +187,8 @@ async fn a_gateway_that_wakes_up_does_not_speak_for_the_server_any_more() {
     assert!(listener.is_quiet().await, "the sleeper was fenced");
 }
 
-/// Servers on rmcp say nothing on a second stream while somebody has the first, and nothing on it afterwards.
+/// A server on rmcp sends nothing on a second standalone stream while another gateway holds the
+/// first, and nothing on it afterwards either.
 #[tokio::test]
 async fn a_gateway_that_took_over_from_one_that_was_stopped_is_heard_after_that_lets_go() {
     let streams = AtomicUsize::new(0);
@@ -199,7 +201,7 @@ async fn a_gateway_that_took_over_from_one_that_was_stopped_is_heard_after_that_
     })
     .await;
     let here = Host::before(Backing::Sqlite, [server.url()], |builder| {
-        builder.upstream(|config| config.relisten = Duration::from_millis(40))
+        builder.upstream(|config| config.standalone_reopen_delay = Duration::from_millis(40))
     })
     .await;
     let signs = here.signs_of_life();

@@ -1,4 +1,5 @@
-//! Streams that break: resumed where that is possible, told where it is not, repeated only where that does no harm.
+//! Streams that break: resumed where that is possible, told where it is not, repeated only where
+//! that does no harm.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -8,7 +9,8 @@ use crate::support::{Backing, Host, Session, Value, json};
 
 use super::{call, calls, opened, reason};
 
-/// The tools of a server: one that only looks, one that can be repeated, one that cannot, and one that says nothing of it.
+/// The tools of a server: one that only looks, one that can be repeated, one that cannot, and one
+/// that says nothing of it.
 fn tools(request: &Request) -> Option<Reply> {
     let list = json!({"tools": [
         {"name": "look", "inputSchema": {}, "annotations": {"readOnlyHint": true}},
@@ -19,7 +21,7 @@ fn tools(request: &Request) -> Option<Reply> {
     (request.method() == "tools/list").then(|| Reply::result(request, &list))
 }
 
-/// How an answer breaks off, so that nobody knows what became of the call.
+/// How an answer breaks off, so that the gateway cannot know the outcome of the call.
 #[derive(Clone, Copy, Debug)]
 enum Break {
     HangUp,
@@ -41,7 +43,8 @@ impl Break {
     }
 }
 
-/// A server whose first `failures` answers break. Gives the answer of the call, and how often the server got it.
+/// A server whose first `failures` answers break. Gives the answer of the call, and how often the
+/// server got it.
 async fn broken(way: Break, failures: usize, method: &str, tool: &str) -> (Value, usize) {
     let left = AtomicUsize::new(failures);
     let wanted = method.to_owned();
@@ -108,9 +111,10 @@ async fn what_may_do_harm_is_not_repeated() {
     }
 }
 
-/// Nobody knows whether the call may be repeated, and the server does not say: its client is told, and the next call has its turn.
+/// The gateway cannot know whether the call is idempotent, because the server does not list its
+/// tools: the gateway reports an error to the client and starts the next call.
 #[tokio::test]
-async fn a_server_that_does_not_name_its_tools_holds_up_nobody() {
+async fn a_server_that_does_not_name_its_tools_holds_up_no_call() {
     let server = Server::with_sessions(|request| match request.method() {
         "tools/list" => Some(Reply::stream().hang()),
         "tools/call" if request.calls("breaks") => Some(Reply::default()),
@@ -121,7 +125,7 @@ async fn a_server_that_does_not_name_its_tools_holds_up_nobody() {
     let host = Host::before(Backing::Memory, [server.url()], |builder| {
         builder.upstream(|config| {
             config.timeouts.control = Duration::from_millis(500);
-            config.calls.concurrency = std::num::NonZeroUsize::new(1);
+            config.calls.concurrency = std::num::NonZeroUsize::new(1).into();
         })
     })
     .await;
@@ -132,7 +136,8 @@ async fn a_server_that_does_not_name_its_tools_holds_up_nobody() {
     assert_eq!((calls(&server, "breaks"), lists), (1, 1));
 }
 
-/// What the server said of a tool counts until it says that its tools have changed, on whatever stream.
+/// What the server said of a tool counts until it says that its tools have changed, on whatever
+/// stream.
 #[tokio::test]
 async fn a_tool_that_has_changed_is_asked_about_again() {
     let lists = AtomicUsize::new(0);
@@ -162,7 +167,8 @@ fn event(id: &str, message: &Value) -> String {
     format!("id: {id}\ndata: {message}\n\n")
 }
 
-/// The stream breaks after each event; the rest is fetched from where it stopped, after as long as the server wants.
+/// The stream breaks after each event; the rest is fetched from where it stopped, after as long as
+/// the server wants.
 #[tokio::test]
 async fn a_broken_answer_is_fetched_from_where_it_stopped() {
     let progress = |no: u32| json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": no}});
@@ -204,7 +210,8 @@ async fn a_broken_answer_is_fetched_from_where_it_stopped() {
     assert!(resumed.iter().all(|request| request.header("mcp-session-id") == Some("s1")));
 }
 
-/// Refused resumptions and servers that are away for good end in one explicit error, without a second call.
+/// Refused resumptions and servers that are away for good end in one explicit error, without a
+/// second call.
 #[tokio::test]
 async fn what_cannot_be_resumed_has_an_unknown_outcome() {
     for status in [400, 404, 405, 500, 503] {
@@ -221,7 +228,8 @@ async fn what_cannot_be_resumed_has_an_unknown_outcome() {
     }
 }
 
-/// A call that is cancelled while it waits for the rest of its answer ends, and exactly it is cancelled at the server.
+/// A call that is cancelled while it waits for the rest of its answer ends, and exactly it is
+/// cancelled at the server.
 #[tokio::test]
 async fn cancelling_reaches_exactly_that_call() {
     let server =

@@ -1,5 +1,5 @@
-//! Programs behind gateways that share their sessions: a program is a child of one of them, and the others bring their calls
-//! there.
+//! ProcessPool behind gateways that share their sessions: a program is a child of one of them, and
+//! the others bring their calls there.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use steadfast_engine::Rules;
 use steadfast_http::ResponseMode;
-use steadfast_session::command::Begin;
+use steadfast_session::command::{Begin, BeginMode};
 use steadfast_session::{Command, Read, StreamNo};
 use steadfast_store::Store;
 use steadfast_store::testing::{Fault, Faults, FaultyStore, Gate, Operation};
@@ -18,16 +18,16 @@ use crate::support::{Backing, Builder, Host, Place, Session, Stream, Value, json
 
 use super::reason;
 
-fn program(builder: Builder) -> Builder {
+pub(super) fn program(builder: Builder) -> Builder {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stdio/server.py");
     let arguments = vec![script.display().to_string(), "good".to_owned()];
     let program = Program { command: "python3".to_owned(), arguments, ..Program::default() };
     builder.patience(Duration::from_secs(10)).upstream(|config| {
-        let (patience, backoff) = (config.patience, config.backoff);
+        let (patience, backoff) = (config.unavailable_timeout, config.backoff);
         *config = Config::stdio(program.clone());
-        (config.patience, config.backoff) = (patience, backoff);
+        (config.unavailable_timeout, config.backoff) = (patience, backoff);
         config.server =
-            Kind::Stdio(Stdio { farewell: Duration::from_millis(200), ..Stdio::new(program.clone()) });
+            Kind::Stdio(Stdio { exit_timeout: Duration::from_millis(200), ..Stdio::new(program.clone()) });
     })
 }
 
@@ -56,7 +56,7 @@ async fn pid(session: &Session, id: u64) -> u64 {
     answer["result"]["pid"].as_u64().unwrap_or_else(|| panic!("{answer}"))
 }
 
-/// A call that nobody answers. Gives its stream and the event to resume from.
+/// Starts a call that the program does not answer. Returns its stream and the event to resume from.
 async fn hanging(session: &Session, id: u64) -> (Stream, String) {
     let mut stream = session.tool(id, "hang", json!({})).stream().await;
     let priming = stream.next().await.and_then(|frame| frame.id).unwrap();
@@ -166,7 +166,7 @@ async fn a_gateway_that_drains_gives_its_sessions_up_and_finishes_its_calls() {
         }
     };
     within("a new program", moved).await;
-    assert!(!drained.is_finished(), "nobody has to wait for the end of the drain");
+    assert!(!drained.is_finished(), "the session moves before the drain ends");
     std::fs::write(&go, "").unwrap();
     assert_eq!(slow.message().await["result"]["pid"], json!(first), "begun there, finished there");
     drained.await.unwrap();
@@ -197,7 +197,8 @@ async fn calls_seen(session: &Session, id: u64) -> usize {
     seen.iter().filter(|seen| **seen == "tools/call").count()
 }
 
-/// A gateway is cut off from the store when it has just given a call to another, and for longer than the call takes.
+/// A gateway is cut off from the store when it has just given a call to another, and for longer
+/// than the call takes.
 #[tokio::test]
 async fn a_call_is_done_once_though_the_gateway_that_it_came_to_was_cut_off() {
     let (pair, faults, store, _place) = pair_with_faults().await;
@@ -211,7 +212,7 @@ async fn a_call_is_done_once_though_the_gateway_that_it_came_to_was_cut_off() {
     let answer = tokio::spawn(async move { call.send().await.answer() });
     let is_done = async || {
         let read = store.read(session.session_id(), StreamNo(2), 0, u64::MAX).await.unwrap();
-        faults.struck() == 2 && matches!(read, Read::Slice(slice) if slice.ended)
+        faults.injected() == 2 && matches!(read, Read::Slice(slice) if slice.ended)
     };
     let done = async {
         while !is_done().await {
@@ -234,9 +235,9 @@ async fn a_call_in_doubt_is_not_to_be_tried_again_and_does_not_begin_afterwards(
     let recalled = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&recalled);
     faults.script(move |operation| {
-        let begin = gives_away(operation)?;
-        seen.fetch_or(begin.recall, Ordering::SeqCst);
-        (!begin.recall).then_some(Fault::Lost)
+        let is_recall = gives_away(operation)?.mode == BeginMode::Recall;
+        seen.fetch_or(is_recall, Ordering::SeqCst);
+        (!is_recall).then_some(Fault::Lost)
     });
     let reply = other.tool(2, "echo", json!({})).send().await;
     assert_eq!((reply.status, reply.header("retry-after")), (500, None));
@@ -259,7 +260,8 @@ async fn draining(host: &Host, session: &Session, patience: Duration) -> tokio::
     drained
 }
 
-/// A client that cannot come back for its answer, because all it gets is the answer, or because nothing in its stream has an id.
+/// A client that cannot come back for its answer, because all it gets is the answer, or because
+/// nothing in its stream has an id.
 #[tokio::test]
 async fn a_gateway_that_drains_lets_clients_wait_for_calls_of_another_if_they_cannot_come_back() {
     let plain = |builder: Builder| program(builder).response(ResponseMode::Json);

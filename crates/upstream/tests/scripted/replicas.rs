@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use steadfast::SessionEventKind::Healed;
+use steadfast::SessionEventKind::FailedOver;
 use steadfast_client::Uri;
 
 use crate::support::modern::Modern;
@@ -77,7 +77,7 @@ async fn the_sessions_of_a_dead_replica_move() {
     pair.at_a.kill().await;
     let heard = here.tool(2, "t", json!({})).send().await.messages();
     assert_eq!(heard.last().unwrap()["result"], json!({}), "{heard:?}");
-    host.heard.once(&here, Healed).await;
+    host.heard.once(&here, FailedOver).await;
     assert_eq!(status(&host), [(false, 0), (true, 2)]);
     let told: Vec<_> =
         pair.b.server.log().into_iter().filter(|r| r.header("mcp-session-id") == Some("b2")).collect();
@@ -94,7 +94,7 @@ async fn the_sessions_of_a_dead_replica_move() {
     until(&host, &[(true, 0), (true, 3)]).await;
     Session::open(&host).await;
     assert_eq!(status(&host), [(true, 1), (true, 3)]);
-    // Nobody moves back without need.
+    // The gateway does not move a session back without need.
     assert_eq!(call(&here, 3, "t").await["result"], json!({}));
     assert_eq!(pair.a.opened(), 2);
 }
@@ -134,19 +134,21 @@ async fn calls_in_flight_at_a_dead_replica_end() {
     }
     assert_eq!((calls(&pair.b.server, "look"), calls(&pair.b.server, "touch")), (10, 0));
     assert_eq!(pair.b.opened(), 1, "the session moved once");
-    assert_eq!(host.upstream().healed(), 1);
+    assert_eq!(host.upstream().failovers(), 1);
 }
 
-/// A replica that is about to go takes no connections any more and still works on what it has. Calls there and calls at the
-/// next replica have the same ids at their servers, and are not taken for each other.
+/// A replica that is about to go takes no connections any more and still works on what it has.
+/// Calls there and calls at the next replica have the same ids at their servers, and are not taken
+/// for each other.
 #[tokio::test]
 async fn calls_at_the_old_replica_are_not_taken_for_those_at_the_new() {
     fn script(request: &Request) -> Option<Reply> {
         let go = |method: &'static str| move |log: &[Request]| log.iter().any(|r| r.method() == method);
-        let ask = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
+        let server_request = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
         match request.body["params"]["name"].as_str()? {
             "old" => {
-                let reply = Reply::stream().until(|log| log.iter().any(|r| r.verb == "PROD")).event(&ask);
+                let reply =
+                    Reply::stream().until(|log| log.iter().any(|r| r.verb == "PROD")).event(&server_request);
                 Some(reply.answer(request, &json!({"old": true})))
             }
             "new" => {
@@ -183,19 +185,20 @@ async fn calls_at_the_old_replica_are_not_taken_for_those_at_the_new() {
     let (at_a, at_b) = (id(pair.a.server.log(), "old"), id(pair.b.server.log(), "new"));
     assert_eq!(at_a, at_b, "both servers have a call of that id");
     pair.a.server.prod();
-    let asks = |heard: &[Value]| heard.iter().filter(|message| message["method"] == "roots/list").count();
+    let server_requests =
+        |heard: &[Value]| heard.iter().filter(|message| message["method"] == "roots/list").count();
     let heard = old.messages().await;
-    assert_eq!(asks(&heard), 1, "{heard:?}");
+    assert_eq!(server_requests(&heard), 1, "{heard:?}");
     assert_eq!(heard.last().unwrap()["result"], json!({"old": true}));
     let mut newest = others.pop().unwrap();
     session.notify("notifications/go", json!({})).await;
     let heard = newest.messages().await;
-    assert_eq!(asks(&heard), 0, "{heard:?}");
+    assert_eq!(server_requests(&heard), 0, "{heard:?}");
     assert_eq!(heard.last().unwrap()["result"], json!({"new": true}));
 }
 
-/// A call is on its way to a replica that has forgotten the session while another call moves the session away: nobody has done
-/// anything about it, so it follows.
+/// A call is on its way to a replica that has forgotten the session while another call moves the
+/// session away. No replica has executed the call, so the gateway sends it to the new replica.
 #[tokio::test]
 async fn a_call_that_comes_too_late_follows_its_session() {
     fn script(request: &Request) -> Option<Reply> {
@@ -225,7 +228,7 @@ async fn a_call_that_comes_too_late_follows_its_session() {
     let answer = within("the answer", late).await.unwrap();
     assert_eq!(answer["result"], json!({}), "{answer}");
     assert_eq!((calls(&pair.a.server, "late"), calls(&pair.b.server, "late")), (1, 1));
-    assert_eq!((pair.a.opened(), pair.b.opened(), host.upstream().healed()), (1, 1, 1));
+    assert_eq!((pair.a.opened(), pair.b.opened(), host.upstream().failovers()), (1, 1, 1));
 }
 
 /// If the other replica does not take the session, the first is waited for.
@@ -236,7 +239,7 @@ async fn a_replica_that_comes_back_first_keeps_its_sessions() {
     let host = Host::before(Backing::Memory, pair.urls(), move |builder| builder.patience(patience)).await;
     let session = Session::open(&host).await;
     pair.at_a.kill().await;
-    // Nobody has noticed yet that this one is gone, too.
+    // The gateway has not noticed yet that this replica is gone, too.
     pair.at_b.kill().await;
     let work = tokio::spawn({
         let session = session.clone();
@@ -268,7 +271,8 @@ async fn named(name: &'static str) -> (Server, Relay) {
     (server, relay)
 }
 
-/// The same, unless the script says otherwise.
+/// A server of 2026-07-28 that answers each request as the script says, and with its own name if
+/// the script returns nothing.
 async fn modern(
     name: &'static str,
     script: impl Fn(&Request) -> Option<Reply> + Send + Sync + 'static,
@@ -287,19 +291,21 @@ async fn stateless_requests_go_past_a_dead_replica() {
     let ((_a, at_a), (_b, at_b)) = (named("a").await, named("b").await);
     let host = Host::before(Backing::Memory, [at_a.url(), at_b.url()], |builder| builder).await;
     let modern = Modern::to(&host);
-    let ask = async |id: u64| modern.tool(id, "t", json!({})).send().await.json()["result"]["at"].clone();
-    assert_eq!(ask(1).await, "a");
+    let server_request =
+        async |id: u64| modern.tool(id, "t", json!({})).send().await.answer()["result"]["at"].clone();
+    assert_eq!(server_request(1).await, "a");
     at_a.kill().await;
     for id in 2..6 {
-        assert_eq!(ask(id).await, "b");
+        assert_eq!(server_request(id).await, "b");
     }
     assert_eq!(status(&host), [(false, 0), (true, 0)]);
     at_a.revive();
     until(&host, &[(true, 0), (true, 0)]).await;
-    assert_eq!(ask(7).await, "a");
+    assert_eq!(server_request(7).await, "a");
 }
 
-/// Nobody is there for a moment: a request of which nothing was sent waits, and is told in the end.
+/// The server is away for a moment: a request of which nothing was sent waits, and gets an error if
+/// the server stays away.
 #[tokio::test]
 async fn stateless_requests_wait_for_a_server_that_is_away() {
     let (server, relay) = named("a").await;
@@ -307,9 +313,9 @@ async fn stateless_requests_wait_for_a_server_that_is_away() {
     let host = Host::before(Backing::Memory, [relay.url()], move |builder| builder.patience(patience)).await;
     let modern = Modern::to(&host);
     relay.kill().await;
-    let told = modern.tool(1, "t", json!({})).send().await.json();
+    let told = modern.tool(1, "t", json!({})).send().await.answer();
     assert_eq!(reason(&told), ("upstream_unavailable".to_owned(), true));
-    let waiting = tokio::spawn(async move { modern.tool(2, "t", json!({})).send().await.json() });
+    let waiting = tokio::spawn(async move { modern.tool(2, "t", json!({})).send().await.answer() });
     tokio::time::sleep(Duration::from_millis(100)).await;
     relay.revive();
     assert_eq!(within("the answer", waiting).await.unwrap()["result"]["at"], "a");
@@ -323,15 +329,15 @@ async fn stateless_requests_go_past_a_replica_that_refuses() {
     let host = Host::before(Backing::Memory, [sick.url(), well.url()], |builder| builder).await;
     let modern = Modern::to(&host);
     for id in 1..6 {
-        let answer = modern.tool(id, "t", json!({})).send().await.json();
+        let answer = modern.tool(id, "t", json!({})).send().await.answer();
         assert_eq!(answer["result"]["at"], "b", "{answer}");
     }
     assert_eq!(status(&host), [(false, 0), (true, 0)]);
     assert_eq!(sick.count(|request| !request.method().is_empty()), 1, "it is not asked again and again");
 }
 
-/// If something may have been done, only what does no harm twice is sent to another replica; and the next request of any kind
-/// goes there at once.
+/// If something may have been done, only what does no harm twice is sent to another replica; and
+/// the next request of any kind goes there at once.
 #[tokio::test]
 async fn stateless_requests_leave_a_replica_that_breaks() {
     let unknown = ("outcome_unknown".to_owned(), false);
@@ -346,13 +352,13 @@ async fn stateless_requests_leave_a_replica_that_breaks() {
         let urls = [sick.url(), well.url()];
         let host = Host::before(Backing::Memory, urls.clone(), |builder| builder).await;
         let modern = Modern::to(&host);
-        let lost = modern.tool(1, "t", json!({})).send().await.json();
+        let lost = modern.tool(1, "t", json!({})).send().await.answer();
         assert_eq!(reason(&lost), unknown);
         assert_eq!((calls(&sick, "t"), calls(&well, "t")), (1, 0));
-        assert_eq!(modern.tool(2, "t", json!({})).send().await.json()["result"]["at"], "b");
+        assert_eq!(modern.tool(2, "t", json!({})).send().await.answer()["result"]["at"], "b");
         assert_eq!((calls(&sick, "t"), calls(&well, "t")), (1, 1));
         let host = Host::before(Backing::Memory, urls, |builder| builder).await;
-        let looked = Modern::to(&host).request(3, "tools/list", json!({})).send().await.json();
+        let looked = Modern::to(&host).request(3, "tools/list", json!({})).send().await.answer();
         assert_eq!(looked["result"]["at"], "b", "{looked}");
         assert_eq!(sick.count(|request| request.method() == "tools/list"), 1);
     }

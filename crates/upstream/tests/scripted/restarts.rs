@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use steadfast::SessionEventKind::{Healed, Restored};
+use steadfast::SessionEventKind::{FailedOver, Restored};
 use steadfast_upstream::{Config, Program};
 
 use crate::support::server::{Reply, Request};
@@ -50,11 +50,11 @@ async fn a_session_goes_on_after_a_crash_where_it_was() {
     assert_eq!(call(&session, 2, "t").await["result"], json!({}));
     let levels = |log: Vec<Request>| log.iter().filter(|r| r.body["params"]["level"] == "debug").count();
     assert_eq!(levels(forgetful.server.log()), 2);
-    host.heard.once(&session, Healed).await;
+    host.heard.once(&session, FailedOver).await;
 }
 
-/// A program of a session that is gone on with takes its time to start, longer than a server that is away is waited for. Every
-/// call waits for it, not only the first.
+/// A program of a session that is gone on with takes its time to start, longer than a server that
+/// is away is waited for. Every call waits for it, not only the first.
 #[cfg(unix)]
 #[tokio::test]
 async fn calls_wait_together_for_a_program_that_starts_slowly() {
@@ -88,7 +88,7 @@ async fn calls_wait_together_for_a_program_that_starts_slowly() {
 
 /// A client that does nothing but listen hears the server again after a crash.
 #[tokio::test]
-async fn the_servers_own_stream_is_opened_again_for_whoever_listens() {
+async fn the_servers_own_stream_is_opened_again_for_a_listening_client() {
     let forgetful = Forgetful::start("s", holds_a_stream).await;
     let mut host = durable(&forgetful).await;
     let session = Session::open(&host).await;
@@ -113,15 +113,15 @@ async fn one_gateway_listens_and_another_takes_its_place() {
     for id in 0..5 {
         assert_eq!(call(&session, id, "t").await["result"], json!({}));
     }
-    assert_eq!(gets(&forgetful.server.log()), 1, "somebody listens already");
+    assert_eq!(gets(&forgetful.server.log()), 1, "one gateway listens already");
     here.crash().await;
-    // Whoever serves the session notices within a second.
+    // The gateway that serves the session notices within a second.
     let mut id = 100;
     while gets(&forgetful.server.log()) < 2 {
         id += 1;
         assert_eq!(call(&session, id, "t").await["result"], json!({}));
         tokio::time::sleep(Duration::from_millis(20)).await;
-        assert!(id < 1000, "nobody took the place");
+        assert!(id < 1000, "no gateway opened the stream again");
     }
     let log = forgetful.server.log();
     assert!(log.iter().filter(|r| r.verb == "GET").all(|r| r.header("mcp-session-id") == Some("s1")));
@@ -157,7 +157,8 @@ async fn two_gateways_serve_one_session() {
     assert_eq!(ids.len(), 10, "{ids:?}");
 }
 
-/// What one gateway has healed is healed for the other: the client's session does not fall apart at the server.
+/// What one gateway has healed is healed for the other: the client's session does not fall apart at
+/// the server.
 #[tokio::test]
 async fn a_session_that_was_healed_here_is_taken_over_there() {
     let forgetful = Forgetful::start("s", |_| None).await;
@@ -171,7 +172,7 @@ async fn a_session_that_was_healed_here_is_taken_over_there() {
     assert_eq!(call(&session.via(&here), 2, "t").await["result"], json!({}));
     assert_eq!(call(&session.via(&there), 3, "t").await["result"], json!({}));
     assert_eq!(forgetful.opened(), 2);
-    assert_eq!((here.upstream().healed(), there.upstream().healed()), (1, 0));
+    assert_eq!((here.upstream().failovers(), there.upstream().failovers()), (1, 0));
 }
 
 /// A session that ended at one gateway is not opened anew by another that still had a stream of it.
@@ -191,7 +192,7 @@ async fn a_session_that_ended_here_is_over_there() {
     forgetful.forget();
     assert_eq!(session.via(&here).delete().send().await.status, 204);
     forgetful.server.until("the other looks again", |log| gets(log) == 2).await;
-    // Long enough for it to be opened, if somebody were to.
+    // Long enough for a gateway to open it, if one did so by mistake.
     let other = Session::open(&there).await;
     assert_eq!(call(&other, 1, "t").await["result"], json!({}));
     assert_eq!(forgetful.opened(), 2, "that of the other session, and no third");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use steadfast::SessionEventKind::Healed;
+use steadfast::SessionEventKind::FailedOver;
 
 use crate::support::server::{Reply, Request, Server};
 use crate::support::{Backing, Host, Relay, Session, Value, json, within};
@@ -30,11 +30,11 @@ fn echo(request: &Request) -> Option<Reply> {
 
 #[tokio::test]
 async fn notifications_and_asks_come_out_on_the_standalone_stream() {
-    let ask = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
+    let server_request = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
     let server = Server::with_sessions({
-        let ask = ask.clone();
+        let server_request = server_request.clone();
         move |request| {
-            let all = [updated("test:é"), ask.clone(), changed("tools")];
+            let all = [updated("test:é"), server_request.clone(), changed("tools")];
             (request.verb == "GET")
                 .then(|| all.iter().fold(Reply::stream(), |reply, one| reply.event(one)).hang())
         }
@@ -54,16 +54,16 @@ async fn notifications_and_asks_come_out_on_the_standalone_stream() {
     assert_eq!(answer.header("mcp-session-id"), Some("s1"));
 }
 
-/// An ask that belongs to no call is shown where the client reads, but does not end with a call that it has nothing to do
-/// with.
+/// An ask that belongs to no call is shown where the client reads, but does not end with a call
+/// that it has nothing to do with.
 #[tokio::test]
 async fn an_ask_of_no_call_outlives_the_call_on_whose_stream_it_was_shown() {
     let is =
         |method: &'static str| move |log: &[Request]| log.iter().any(|request| request.method() == method);
     let server = Server::with_sessions(move |request| match request.verb.as_str() {
         "GET" => {
-            let ask = json!({"jsonrpc": "2.0", "id": 1, "method": "roots/list"});
-            Some(Reply::stream().until(is("tools/call")).event(&ask).hang())
+            let server_request = json!({"jsonrpc": "2.0", "id": 1, "method": "roots/list"});
+            Some(Reply::stream().until(is("tools/call")).event(&server_request).hang())
         }
         "POST" if request.calls("t") => {
             Some(Reply::stream().until(is("notifications/go")).answer(request, &json!({})))
@@ -122,8 +122,8 @@ async fn the_stream_is_resumed_from_where_it_stopped() {
     );
 }
 
-/// A server, or a balancer before it, that ends the stream again and again without a word: what it says after the twentieth
-/// time is heard as after the first.
+/// A server, or a balancer before it, that ends the stream again and again without a word: what it
+/// says after the twentieth time is heard as after the first.
 #[tokio::test]
 async fn a_stream_that_is_dropped_again_and_again_is_opened_again() {
     let count = Arc::new(AtomicUsize::new(0));
@@ -145,7 +145,8 @@ async fn a_stream_that_is_dropped_again_and_again_is_opened_again() {
     assert_eq!(session.listen().stream().await.message().await, updated("test:late"));
 }
 
-/// A server that was away for so long that nobody looks for its stream any more has it opened again when it is back.
+/// The server was away for so long that the gateway has stopped trying to open its stream: the
+/// gateway opens the stream when the server is back.
 #[tokio::test]
 async fn a_stream_that_was_given_up_is_opened_when_the_server_is_back() {
     let is_back = Arc::new(AtomicUsize::new(0));
@@ -166,7 +167,8 @@ async fn a_stream_that_was_given_up_is_opened_when_the_server_is_back() {
     assert_eq!(listener.message().await, updated("test:back"));
 }
 
-/// The same for a session that nobody calls in, at a server that has forgotten it meanwhile.
+/// The gateway also opens the stream of a session in which the client makes no calls, at a server
+/// that has forgotten the session meanwhile.
 #[tokio::test]
 async fn a_session_that_only_listens_is_healed_when_the_server_is_back() {
     let forgetful = Forgetful::start("s", |request| {
@@ -177,7 +179,7 @@ async fn a_session_that_only_listens_is_healed_when_the_server_is_back() {
     .await;
     let relay = Relay::before(&forgetful.server.url()).await;
     let host = Host::before(Backing::Memory, [relay.url()], |builder| {
-        builder.upstream(|config| config.backoff.seldom = Duration::from_millis(20))
+        builder.upstream(|config| config.backoff.standalone_retry = Duration::from_millis(20))
     })
     .await;
     let session = Session::open(&host).await;
@@ -188,7 +190,7 @@ async fn a_session_that_only_listens_is_healed_when_the_server_is_back() {
     tokio::time::sleep(Duration::from_millis(200)).await;
     forgetful.forget();
     relay.revive();
-    host.heard.once(&session, Healed).await;
+    host.heard.once(&session, FailedOver).await;
     let heard = async { while listener.message().await != updated("test:back") {} };
     within("what the server says in its new session", heard).await;
     assert_eq!(forgetful.opened(), 2);
@@ -207,7 +209,7 @@ async fn a_session_that_only_listens_leaves_a_dead_replica() {
     let mut listener = session.listen().stream().await;
     a.server.until("a GET", |log| gets(log) == 1).await;
     at_a.kill().await;
-    host.heard.once(&session, Healed).await;
+    host.heard.once(&session, FailedOver).await;
     b.server.until("a GET", |log| gets(log) == 1).await;
     // Once because it was opened anew, and once because the server says so.
     let heard = async {
@@ -219,10 +221,11 @@ async fn a_session_that_only_listens_leaves_a_dead_replica() {
     within("what the server says elsewhere", heard).await;
     let is_watched = |log: &[Request]| log.iter().any(|request| request.method() == "resources/subscribe");
     b.server.until("the subscription", is_watched).await;
-    assert_eq!((a.opened(), b.opened(), host.upstream().healed()), (1, 1, 1));
+    assert_eq!((a.opened(), b.opened(), host.upstream().failovers()), (1, 1, 1));
 }
 
-/// A server whose routes are those of POST alone has not lost a session because it says 404 to a GET.
+/// A server whose routes are those of POST alone has not lost a session because it says 404 to a
+/// GET.
 #[tokio::test]
 async fn a_server_that_knows_no_get_keeps_its_session() {
     let server = Server::with_sessions(|request| match (request.verb.as_str(), request.method()) {
@@ -238,15 +241,16 @@ async fn a_server_that_knows_no_get_keeps_its_session() {
     }
     let log = server.log();
     assert_eq!(log.iter().filter(|request| request.method() == "initialize").count(), 1);
-    assert_eq!((gets(&log), host.upstream().healed()), (1, 0));
+    assert_eq!((gets(&log), host.upstream().failovers()), (1, 0));
 }
 
 /// What the server says before the client has heard of its session waits for it.
 #[tokio::test]
 async fn a_server_may_speak_before_the_client_knows_its_session() {
     let server = Server::with_sessions(|request| {
-        let ask = json!({"jsonrpc": "2.0", "id": 5, "method": "roots/list"});
-        (request.verb == "GET").then(|| Reply::stream().event(&ask).event(&changed("prompts")).hang())
+        let server_request = json!({"jsonrpc": "2.0", "id": 5, "method": "roots/list"});
+        (request.verb == "GET")
+            .then(|| Reply::stream().event(&server_request).event(&changed("prompts")).hang())
     })
     .await;
     let (_host, session) = opened(&server).await;

@@ -1,5 +1,5 @@
-//! Gateways that share a session whose server loses it: whoever heals it, all of them speak to the same session afterwards,
-//! and none is left behind that nobody speaks to.
+//! Gateways that share a session whose server loses it: one gateway opens a new upstream session,
+//! all of them use that one afterwards, and no unused upstream session remains at the server.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use crate::support::{Backing, Host, Relay, Session, json};
 use super::call;
 use super::forgetful::Forgetful;
 
-/// Says in which session of the server's a call is, and has one that takes until the server is prodded and then breaks.
+/// Says in which session of the server's a call is, and has one that takes until the server is
+/// prodded and then breaks.
 fn script(request: &Request) -> Option<Reply> {
     let tools = ["where", "slow"]
         .map(|name| json!({"name": name, "inputSchema": {}, "annotations": {"readOnlyHint": true}}));
@@ -97,7 +98,7 @@ async fn gateways_that_move_at_once_move_to_the_same_session() {
         );
     }
     until_one_is_left(&all.b, &here).await;
-    assert_eq!(all.here.upstream().healed() + all.there.upstream().healed(), 1, "it was lost once");
+    assert_eq!(all.here.upstream().failovers() + all.there.upstream().failovers(), 1, "it was lost once");
 }
 
 /// The replica still works on what it has, for the one gateway that has a connection to it.
@@ -128,7 +129,8 @@ async fn a_call_that_was_at_a_replica_when_it_went_goes_where_others_are() {
     assert_eq!(all.b.opened(), 1);
 }
 
-/// Notifications are sent without a look at what is written down: the server says that the seat is lost.
+/// Notifications are sent without a look at what is written down: the server says that the seat is
+/// lost.
 #[tokio::test]
 async fn a_gateway_that_is_told_of_a_loss_late_goes_where_others_are() {
     let all = Quartet::start(script).await;

@@ -29,9 +29,9 @@ pub(super) async fn patient() -> Server {
 async fn gateway(server: &Server, concurrency: usize, spread: usize, waiting: usize) -> Host {
     Host::before(Backing::Memory, [server.url()], move |builder| {
         builder.call_deadline(Duration::from_secs(60)).upstream(|config| {
-            config.calls.concurrency = NonZeroUsize::new(concurrency);
-            config.calls.spread = NonZeroUsize::new(spread).unwrap();
-            config.calls.waiting = waiting;
+            config.calls.concurrency = NonZeroUsize::new(concurrency).into();
+            config.calls.upstream_sessions = NonZeroUsize::new(spread).unwrap();
+            config.calls.max_queued = waiting;
         })
     })
     .await
@@ -65,7 +65,7 @@ async fn one_call_at_a_time_in_the_order_of_arrival() {
     for (id, name) in names.iter().enumerate() {
         streams.push(begin(&session, id as u64, name).await);
         let waiting = async {
-            while host.upstream().waiting() < id {
+            while host.upstream().queued_calls() < id {
                 tokio::task::yield_now().await
             }
         };
@@ -103,7 +103,7 @@ async fn too_many_that_wait_are_refused() {
     for id in 0..3 {
         taken.push(begin(&session, id, "t").await);
         let waiting = async {
-            while host.upstream().waiting() < id as usize {
+            while host.upstream().queued_calls() < id as usize {
                 tokio::task::yield_now().await
             }
         };
@@ -135,7 +135,7 @@ async fn a_call_that_is_cancelled_while_it_waits_is_not_sent() {
     assert_eq!(first.message().await["result"]["name"], "first");
     assert_eq!(third.message().await["result"]["name"], "third");
     assert_eq!(calls(&server, "second"), 0);
-    assert_eq!(host.upstream().waiting(), 0);
+    assert_eq!(host.upstream().queued_calls(), 0);
 }
 
 #[tokio::test]
@@ -187,7 +187,7 @@ async fn calls_are_spread_over_sessions_with_one_each() {
     settle(&server, &session, 0).await;
     let expect: BTreeMap<_, _> = (1..=8).map(|no| (format!("s{no}"), 1)).collect();
     assert_eq!(lanes(&server), expect, "one each, and twelve wait");
-    assert_eq!(host.upstream().waiting(), 12);
+    assert_eq!(host.upstream().queued_calls(), 12);
     end(&session, "t").await;
     for stream in &mut streams {
         assert_eq!(stream.message().await["result"]["name"], "t");
@@ -210,7 +210,8 @@ async fn calls_one_after_the_other_stay_in_one_session() {
     assert_eq!(lanes(&server), BTreeMap::from([("s1".to_owned(), 10)]));
 }
 
-/// What the client says of its session holds wherever its calls are, and never makes two calls of one.
+/// What the client says of its session holds wherever its calls are, and never makes two calls of
+/// one.
 #[tokio::test]
 async fn the_log_level_holds_in_every_session_and_takes_its_turn() {
     let server = patient().await;
@@ -244,7 +245,8 @@ async fn the_log_level_holds_in_every_session_and_takes_its_turn() {
     assert!(at(&levels("s2")) < at(&|r: &Request| r.calls("d")), "before the call");
 }
 
-/// Resources are watched from the first session, whichever the client's call was in, and from none when it has had enough.
+/// Resources are watched from the first session, whichever the client's call was in, and from none
+/// when it has had enough.
 #[tokio::test]
 async fn subscriptions_are_the_first_sessions() {
     let server = patient().await;
@@ -315,7 +317,8 @@ async fn a_change_of_a_list_is_told_once() {
     assert_eq!(heard.iter().filter(|message| **message == changed).count(), 1, "{heard:?}");
 }
 
-/// A gateway that shares its sessions asks for the list of tools by itself. That is no second request at a time either.
+/// A gateway that shares its sessions asks for the list of tools by itself. That is no second
+/// request at a time either.
 #[tokio::test]
 async fn what_the_gateway_asks_for_itself_takes_its_turn() {
     let Forgetful { server, .. } = Forgetful::start("s", |request| {
@@ -325,7 +328,7 @@ async fn what_the_gateway_asks_for_itself_takes_its_turn() {
     })
     .await;
     let host = Host::before(Backing::Sqlite, [server.url()], |builder| {
-        builder.upstream(|config| config.calls.concurrency = NonZeroUsize::new(1))
+        builder.upstream(|config| config.calls.concurrency = NonZeroUsize::new(1).into())
     })
     .await;
     let session = Session::open(&host).await;
@@ -334,7 +337,7 @@ async fn what_the_gateway_asks_for_itself_takes_its_turn() {
     let mut second = session.request(2, "prompts/list", json!({})).stream().await;
     assert!(second.next().await.unwrap().is_priming());
     let decided = async {
-        while host.upstream().waiting() == 0 && count("prompts/list") == 0 {
+        while host.upstream().queued_calls() == 0 && count("prompts/list") == 0 {
             tokio::task::yield_now().await;
         }
     };

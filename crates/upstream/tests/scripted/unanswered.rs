@@ -1,5 +1,5 @@
-//! Responses that hold no answer: what the client is told, how often the server executes the call, and that no text of a proxy
-//! reaches the client.
+//! Responses that hold no answer: what the client is told, how often the server executes the call,
+//! and that no text of a proxy reaches the client.
 
 use std::time::Duration;
 
@@ -62,7 +62,8 @@ impl Response {
     }
 }
 
-/// A server with a tool that may be repeated and one that may not. It gives this response to the first calls.
+/// A server with a tool that may be repeated and one that may not. It gives this response to the
+/// first calls.
 async fn server(response: Response, failures: usize) -> Server {
     let left = std::sync::atomic::AtomicUsize::new(failures);
     Server::with_sessions(move |request| {
@@ -82,7 +83,8 @@ async fn server(response: Response, failures: usize) -> Server {
     .await
 }
 
-/// Calls a tool of a server that always responds like this. Gives the answer and the number of executions.
+/// Calls a tool of a server that always responds like this. Gives the answer and the number of
+/// executions.
 async fn outcome(response: Response, tool: &str) -> (Value, usize) {
     let server = server(response, usize::MAX).await;
     let (_host, session) = opened(&server).await;
@@ -94,7 +96,8 @@ async fn outcome(response: Response, tool: &str) -> (Value, usize) {
     (answer, calls(&server, tool))
 }
 
-/// Checks one row. `executions`: of the tool that may be repeated. The other one is executed once, whatever happens.
+/// Checks one row. `executions`: of the tool that may be repeated. The other one is executed once,
+/// whatever happens.
 async fn check(response: Response, expect: &str, executions: usize) {
     let (answer, count) = outcome(response, "look").await;
     assert_eq!((reason(&answer), count), ((expect.to_owned(), true), executions), "{response:?}: {answer}");
@@ -178,13 +181,14 @@ async fn opening_a_session_may_always_be_tried_again() {
     }
 }
 
-/// What is wrong with a request or its credentials is told without the words of whoever refused it, unless these are JSON-RPC.
+/// The gateway reports a refused request or refused credentials without the body of the refusal,
+/// unless that body is JSON-RPC.
 #[tokio::test]
 async fn a_refusal_is_told_without_the_page_that_came_with_it() {
     for (status, expect) in [
         (301, "upstream_refused"),
-        (401, "unauthorized"),
-        (403, "unauthorized"),
+        (401, "credentials_refused"),
+        (403, "credentials_refused"),
         (405, "upstream_refused"),
         (413, "upstream_refused"),
     ] {

@@ -159,16 +159,16 @@ async fn a_stream_that_breaks_leaves_the_outcome_unknown() {
 
 #[tokio::test]
 async fn an_answer_that_is_none_is_said_so() {
-    let ask = json!({"jsonrpc": "2.0", "id": 5, "method": "sampling/createMessage", "params": {}});
+    let server_request = json!({"jsonrpc": "2.0", "id": 5, "method": "sampling/createMessage", "params": {}});
     let large = "x".repeat(Limits::default().event_bytes + 1);
     for (name, reply) in [
         ("page", Reply::new(200, "content-type: text/html\r\n", "<html>")),
-        ("ask", Reply::stream().event(&ask).hang()),
+        ("ask", Reply::stream().event(&server_request).hang()),
         ("large", Reply::stream().send(&format!("data: {large}\n\n")).hang()),
         ("moved", Reply::new(302, "location: /there\r\n", "")),
     ] {
         let (status, body) = answer(move |_| reply.clone()).await;
-        assert_eq!((status, reason(&body)), (200, ("bad_answer", false)), "{name}: {body}");
+        assert_eq!((status, reason(&body)), (200, ("bad_response", false)), "{name}: {body}");
     }
 }
 

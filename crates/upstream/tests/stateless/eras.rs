@@ -16,7 +16,6 @@ async fn a_server_with_sessions_is_named_as_such() {
         ("no session", "tools/list", error(404, -32001)),
         ("no such page", "tools/list", Reply::new(404, "content-type: text/html\r\n", "<html>")),
         ("not allowed", "tools/list", Reply::status(405)),
-        ("unknown question", "server/discover", Reply::status(422)),
     ] {
         let server = Server::raw(move |_| Some(reply.clone())).await;
         let front = Front::of(server.url()).await;
@@ -33,13 +32,39 @@ async fn a_server_with_sessions_is_named_as_such() {
     }
 }
 
+/// Some clients stop after an error. They open a session after a result that lists no stateless
+/// revision.
 #[tokio::test]
-async fn an_unknown_question_with_status_200_shows_the_era_too() {
+async fn an_unknown_question_has_a_result_that_offers_sessions() {
+    let unknown = json!({"code": -32601, "message": "Method not found"});
+    for (name, status, error) in
+        [("unknown", 200, Some(unknown.clone())), ("missing", 404, Some(unknown)), ("plain", 422, None)]
+    {
+        let server = Server::raw(move |request| {
+            Some(match &error {
+                Some(error) => Reply::error(request, status, error),
+                None => Reply::status(status),
+            })
+        })
+        .await;
+        let (status, _, body) = Front::of(server.url())
+            .await
+            .post_with("server/discover", json!({}), &[("user-agent", "tests")])
+            .await;
+        let result = json!({
+            "resultType": "complete", "capabilities": {}, "ttlMs": 0, "cacheScope": "private",
+            "supportedVersions": ["2025-03-26", "2025-06-18", "2025-11-25"],
+        });
+        let expect = json!({"jsonrpc": "2.0", "id": "mine", "result": result});
+        assert_eq!((status, serde_json::from_str(&body).ok()), (200, Some(expect)), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_method_of_a_stateless_server_is_its_answer() {
     let error = json!({"code": -32601, "message": "Method not found"});
     let server = Server::raw(move |request| Some(Reply::error(request, 200, &error))).await;
     let front = Front::of(server.url()).await;
-    let (status, _, body) = front.post("server/discover", json!({})).await;
-    assert!(status == 400 && body.contains("-32022"), "{status} {body}");
     let (status, _, body) = front.post("tools/list", json!({})).await;
     assert!(status == 404 && body.contains("-32601"), "{status} {body}");
 }

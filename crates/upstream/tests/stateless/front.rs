@@ -8,11 +8,11 @@ use bytes::Bytes;
 use http::{HeaderMap, Uri};
 use http_body_util::BodyExt as _;
 use steadfast_client::transport::{Http, Transport};
-use steadfast_client::{Client, Era, Limits, Owner, Timeouts};
+use steadfast_client::{Client, ClientHandler, Era, Limits, Timeouts};
 use steadfast_engine::backend::BoxFuture;
 use steadfast_engine::{
-    Answer, Backend, CallHandle, Engine, ExchangeHandle, Facts, Fence, Incoming, Options, Routing, Rules,
-    SessionHandle, SessionId, SystemClock, SystemEntropy, Unwelcome, Welcome,
+    Answer, Backend, CallHandle, Engine, ExchangeHandle, Facts, Fence, IncomingMessage, InitializeError,
+    InitializeOk, Options, Principal, Routing, Rules, SessionHandle, SessionId, SystemClock, SystemEntropy,
 };
 use steadfast_http::{Endpoint, listen};
 use steadfast_store::MemoryStore;
@@ -21,6 +21,11 @@ use steadfast_upstream::stateless::Forwarder;
 use steadfast_wire::rpc::ErrorObject;
 
 use crate::support::{Server, Value, json, within};
+
+/// No response can be resumed, so that its form does not depend on how long the request takes.
+fn options() -> Options {
+    Options { resume_grace: Duration::ZERO, ..Options::default() }
+}
 
 /// Passes on what needs no session.
 struct Passing {
@@ -40,31 +45,44 @@ impl Backend for Passing {
 
     fn closed(&self, _session: &SessionHandle) {}
 
-    fn forgotten(&self, _session: SessionId) {}
-
-    fn route(&self, _session: &SessionHandle, _request: &Incoming) -> Routing {
-        Routing::HERE
+    fn admits(
+        &self,
+        _session: SessionHandle,
+        _principal: &Principal,
+        _http: &http::request::Parts,
+    ) -> BoxFuture<bool> {
+        Box::pin(async { false })
     }
 
-    fn misrouted(&self, _facts: &Arc<Facts>, _fence: &Fence) {}
+    fn ended_elsewhere(&self, _session: SessionId) {}
 
-    fn attended(&self, _sessions: Vec<SessionHandle>) -> BoxFuture<()> {
+    fn route(&self, _session: &SessionHandle, _request: &IncomingMessage) -> Routing {
+        Routing::LOCAL
+    }
+
+    fn invalidate_route(&self, _facts: &Arc<Facts>, _fence: &Fence) {}
+
+    fn readers_present(&self, _sessions: Vec<SessionHandle>) -> BoxFuture<()> {
         Box::pin(async {})
     }
 
-    fn leaving(&self) -> BoxFuture<()> {
+    fn draining(&self) -> BoxFuture<()> {
         Box::pin(async {})
     }
 
-    fn initialize(&self, _: Arc<Facts>, _: Incoming) -> BoxFuture<Result<Welcome, Unwelcome>> {
+    fn initialize(
+        &self,
+        _: Arc<Facts>,
+        _: IncomingMessage,
+    ) -> BoxFuture<Result<InitializeOk, InitializeError>> {
         Box::pin(async { Err(ErrorObject::new(-32603, "no sessions here").into()) })
     }
 
-    fn call(&self, _: CallHandle, _: Incoming) -> BoxFuture<Result<Bytes, ErrorObject>> {
+    fn call(&self, _: CallHandle, _: IncomingMessage) -> BoxFuture<Result<Bytes, ErrorObject>> {
         Box::pin(async { Err(ErrorObject::new(-32603, "no sessions here")) })
     }
 
-    fn serve(&self, exchange: ExchangeHandle, request: Incoming) -> BoxFuture<Answer> {
+    fn serve(&self, exchange: ExchangeHandle, request: IncomingMessage) -> BoxFuture<Answer> {
         let (forwarder, transport) = (Arc::clone(&self.forwarder), Arc::clone(&self.transport));
         let url = self.url.clone();
         Box::pin(async move {
@@ -73,7 +91,7 @@ impl Backend for Passing {
         })
     }
 
-    fn notify(&self, _: SessionHandle, _: Incoming) -> BoxFuture<()> {
+    fn notify(&self, _: SessionHandle, _: IncomingMessage) -> BoxFuture<()> {
         Box::pin(async {})
     }
 }
@@ -97,14 +115,14 @@ impl Front {
     }
 
     pub(crate) async fn over(transport: Arc<dyn Transport>, url: Uri, config: &Config) -> Self {
-        Self::start(transport, url, config, Options::default()).await
+        Self::start(transport, url, config, options()).await
     }
 
     /// An endpoint that keeps so many bytes for a client that does not read them.
     pub(crate) async fn keeping(exchange_bytes: usize, url: Uri) -> Self {
         let config = Config::http(vec![url.clone()]);
         let transport = Arc::new(Http::new(&config.timeouts, &config.limits));
-        Self::start(transport, url, &config, Options { exchange_bytes, ..Options::default() }).await
+        Self::start(transport, url, &config, Options { exchange_bytes, ..options() }).await
     }
 
     async fn start(transport: Arc<dyn Transport>, url: Uri, config: &Config, options: Options) -> Self {
@@ -124,7 +142,7 @@ impl Front {
     }
 
     /// A client of this endpoint that speaks the stateless revision alone.
-    pub(crate) async fn client(&self, owner: impl Owner) -> Client {
+    pub(crate) async fn client(&self, owner: impl ClientHandler) -> Client {
         let mut config = steadfast_client::Config::new(self.url());
         config.era = Era::Stateless;
         // Ids that no forwarder chooses.
@@ -174,7 +192,8 @@ impl Front {
     }
 }
 
-/// Waits until the connection to the server is closed: at once, and not only when the engine loses its patience.
+/// Waits until the connection to the server is closed: at once, and not only when the engine loses
+/// its patience.
 pub(crate) async fn closed(server: &Server) {
     let closed = server.until("the end of the connection", |log| log.iter().any(|one| one.verb == "CLOSED"));
     tokio::time::timeout(Duration::from_secs(5), closed).await.expect("it is closed at once");

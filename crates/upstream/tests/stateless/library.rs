@@ -1,5 +1,7 @@
 //! In front of the library of this very product.
 
+use std::time::Duration;
+
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ListToolsResult,
     PaginatedRequestParams, ProgressNotificationParam, ServerCapabilities, ServerConfig, Tool,
@@ -7,7 +9,7 @@ use rmcp::model::{
 use rmcp::service::{RequestContext, RoleServer};
 use rmcp::{ErrorData, ServerHandler};
 use steadfast::Server;
-use steadfast_client::{Answer, CallOptions, Step};
+use steadfast_client::{Answer, CallEvent, CallOptions};
 use steadfast_http::listen;
 use tokio::sync::watch;
 
@@ -56,7 +58,7 @@ impl ServerHandler for Handler {
 async fn start() -> (Server, Front, watch::Receiver<bool>) {
     let (cancelled, seen) = watch::channel(false);
     let handler = Handler { cancelled };
-    let server = Server::builder(move || handler.clone()).start().await.unwrap();
+    let server = Server::builder(move || handler.clone()).resume_grace(Duration::ZERO).start().await.unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let service = server.service();
@@ -74,10 +76,10 @@ async fn a_call_with_progress() {
     let options = CallOptions { progress: true, ..CallOptions::default() };
     let params = json!({"name": "echo", "arguments": {"text": "é"}}).to_string();
     let mut call = client.call_with("tools/call", Some(&params), options).unwrap();
-    let Step::Notification(note) = within("progress", call.next()).await else { panic!("no progress") };
+    let CallEvent::Notification(note) = within("progress", call.next()).await else { panic!("no progress") };
     let progress: Value = serde_json::from_slice(&note.params.unwrap()).unwrap();
     assert_eq!(progress["progressToken"].to_string(), call.id().to_string());
-    let Step::Done(answer) = within("the answer", call.next()).await else { panic!("no answer") };
+    let CallEvent::Done(answer) = within("the answer", call.next()).await else { panic!("no answer") };
     assert_eq!(value(answer)["content"][0]["text"], r#"{"text":"é"}"#);
 }
 
@@ -88,7 +90,7 @@ async fn a_client_that_goes_cancels_the_handler() {
     let options = CallOptions { progress: true, ..CallOptions::default() };
     let params = json!({"name": "wait", "arguments": {}}).to_string();
     let mut call = client.call_with("tools/call", Some(&params), options).unwrap();
-    assert!(matches!(within("progress", call.next()).await, Step::Notification(_)));
+    assert!(matches!(within("progress", call.next()).await, CallEvent::Notification(_)));
     drop(call);
     within("the cancellation", cancelled.wait_for(|done| *done)).await.unwrap();
 }
@@ -101,7 +103,7 @@ async fn a_subscription_hears_of_changes_until_the_server_goes() {
     let mut call = client.call("subscriptions/listen", Some(&params)).unwrap();
     let id = call.id().to_string();
     let mut hear = async |method: &str| {
-        let Step::Notification(note) = within(method, call.next()).await else { panic!("no {method}") };
+        let CallEvent::Notification(note) = within(method, call.next()).await else { panic!("no {method}") };
         assert_eq!(note.method, method);
         let params: Value = serde_json::from_slice(&note.params.unwrap()).unwrap();
         assert_eq!(params["_meta"]["io.modelcontextprotocol/subscriptionId"].to_string(), id);
@@ -111,8 +113,8 @@ async fn a_subscription_hears_of_changes_until_the_server_goes() {
     hear("notifications/tools/list_changed").await;
     server.tools_changed();
     hear("notifications/tools/list_changed").await;
-    server.drain(std::time::Duration::from_secs(1)).await;
-    let Step::Done(Ok(Answer::Result(result))) = within("the end", call.next()).await else {
+    server.drain(Duration::from_secs(1)).await;
+    let CallEvent::Done(Ok(Answer::Result(result))) = within("the end", call.next()).await else {
         panic!("no end")
     };
     let result: Value = serde_json::from_slice(&result).unwrap();

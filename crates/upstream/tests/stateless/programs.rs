@@ -4,22 +4,22 @@ use std::path::Path;
 use std::sync::Arc;
 
 use steadfast_client::{Backoff, Uri};
-use steadfast_upstream::stdio::Programs;
+use steadfast_upstream::stdio::ProcessPool;
 use steadfast_upstream::{Config, Program, Server, Sharing};
 
 use super::front::Front;
 use crate::support::json;
 
-async fn front(mode: &str) -> (Programs, Front) {
+async fn front(mode: &str) -> (ProcessPool, Front) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stdio/server.py");
     let arguments = vec![script.display().to_string(), mode.to_owned()];
     let program = Program { command: "python3".to_owned(), arguments, ..Program::default() };
     let mut config = Config::stdio(program);
     let Server::Stdio(stdio) = &mut config.server else { panic!("no program") };
     stdio.sharing = Sharing::Shared;
-    let programs = Programs::new(stdio.clone(), Backoff::default(), 1);
+    let programs = ProcessPool::new(stdio.clone(), Backoff::default(), 1);
     let front =
-        Front::over(Arc::new(programs.child("all")), Uri::from_static("http://program/"), &config).await;
+        Front::over(Arc::new(programs.transport("all")), Uri::from_static("http://program/"), &config).await;
     (programs, front)
 }
 
@@ -41,13 +41,14 @@ async fn clients_with_equal_ids_share_a_program() {
 #[tokio::test]
 async fn a_program_with_sessions_is_told_apart() {
     let (_programs, front) = front("good").await;
-    let (status, _, body) = front.post("server/discover", json!({})).await;
-    assert!(status == 400 && body.contains("-32022"), "{status} {body}");
+    let (status, _, body) = front.post_with("server/discover", json!({}), &[("user-agent", "tests")]).await;
+    let offered = r#""supportedVersions":["2025-03-26","2025-06-18","2025-11-25"]"#;
+    assert!(status == 200 && body.contains(offered), "{status} {body}");
 }
 
 #[tokio::test]
 async fn a_program_that_does_not_start_says_why() {
     let (_programs, front) = front("exit").await;
     let (_, _, body) = front.post("tools/call", json!({"name": "echo"})).await;
-    assert!(body.contains("its last words: no configuration was found"), "{body}");
+    assert!(body.contains("its last line on stderr: no configuration was found"), "{body}");
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use steadfast_client::{Answer, Error, Step};
+use steadfast_client::{Answer, CallEvent, Error};
 
 use super::front::{Front, closed};
 use crate::support::{Reply, Request, Server, Value, json, within};
@@ -33,7 +33,7 @@ async fn server(end: impl Fn(&Request, Reply) -> Reply + Send + Sync + 'static) 
 /// Reads the acknowledgement and the change.
 async fn read(call: &mut steadfast_client::Call) {
     for method in ["notifications/subscriptions/acknowledged", "notifications/tools/list_changed"] {
-        let Step::Notification(note) = within(method, call.next()).await else { panic!("no {method}") };
+        let CallEvent::Notification(note) = within(method, call.next()).await else { panic!("no {method}") };
         let params: Value = serde_json::from_slice(&note.params.unwrap()).unwrap();
         let id: i64 = call.id().to_string().parse().unwrap();
         assert_eq!((note.method.as_str(), &params["_meta"]), (method, &json!({META: id})));
@@ -42,8 +42,8 @@ async fn read(call: &mut steadfast_client::Call) {
 
 async fn end(call: &mut steadfast_client::Call) -> Result<Answer, Error> {
     match within("the end", call.next()).await {
-        Step::Done(answer) => answer,
-        Step::Notification(note) => panic!("not the end: {note:?}"),
+        CallEvent::Done(answer) => answer,
+        CallEvent::Notification(note) => panic!("not the end: {note:?}"),
     }
 }
 
@@ -118,7 +118,7 @@ async fn a_subscription_that_misses_something_is_over() {
     let client = front.client(()).await;
     let mut call = client.call(LISTEN, Some(&params())).unwrap();
     let acknowledgement = within("the acknowledgement", call.next()).await;
-    assert!(matches!(acknowledgement, Step::Notification(_)), "{acknowledgement:?}");
+    assert!(matches!(acknowledgement, CallEvent::Notification(_)), "{acknowledgement:?}");
     let Ok(Answer::Error(error)) = end(&mut call).await else { panic!("no error") };
     let error: Value = serde_json::from_slice(&error).unwrap();
     assert_eq!(error["data"], json!({"reason": "overflow", "retryable": true}));

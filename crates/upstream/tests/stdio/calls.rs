@@ -1,6 +1,6 @@
 //! Calls, and whatever comes with them.
 
-use steadfast_client::{CallOptions, Error, Step};
+use steadfast_client::{CallEvent, CallOptions, Error};
 
 use super::support::*;
 
@@ -40,11 +40,11 @@ async fn heard(
     let mut heard = Vec::new();
     loop {
         match within("a step", call.next()).await {
-            Step::Notification(note) => {
+            CallEvent::Notification(note) => {
                 let params = String::from_utf8(note.params.unwrap_or_default().to_vec()).unwrap();
                 heard.push((note.method, params));
             }
-            Step::Done(answer) => return (heard, answer),
+            CallEvent::Done(answer) => return (heard, answer),
         }
     }
 }
@@ -84,7 +84,7 @@ async fn what_names_no_call_goes_to_the_only_one_in_flight() {
 #[tokio::test]
 async fn what_names_no_call_goes_to_the_session_when_there_are_several() {
     let programs = programs(stdio("good"));
-    let (client, mut hear) = listening(programs.child("alone")).await;
+    let (client, mut hear) = listening(programs.transport("alone")).await;
     let hanging = begin(&client, "hang", json!({}));
     let (notes, answer) = heard(begin(&client, "log", json!({}))).await;
     value(answer);
@@ -98,18 +98,19 @@ async fn what_names_no_call_goes_to_the_session_when_there_are_several() {
 async fn an_ask_is_answered_by_the_owner_of_the_call() {
     let programs = programs(stdio("good"));
     let (ear, mut hear) = ear(r#"{"action":"accept"}"#);
-    let client = connect(programs.child("alone"), config(), ear).await.unwrap();
+    let client = connect(programs.transport("alone"), config(), ear).await.unwrap();
     let answer = value(call(&client, "ask", json!({})).await);
     assert_eq!(answer["answer"], json!({"result": {"action": "accept"}}));
-    assert_eq!(hear.recv().await, Some(Heard::Ask("elicitation/create".to_owned())));
-    // Pings are no affair of anybody's.
+    assert_eq!(hear.recv().await, Some(Heard::ServerRequest("elicitation/create".to_owned())));
+    // The gateway answers pings itself and does not forward them.
     assert_eq!(value(call(&client, "ping", json!({})).await)["answer"], json!({"result": {}}));
 }
 
 #[tokio::test]
-async fn asks_that_nobody_takes_are_refused_beyond_the_bound() {
+async fn asks_that_no_client_takes_are_refused_beyond_the_bound() {
     let alone = alone("good").await;
-    // With two in flight an ask belongs to neither, and nobody reads the session's stream.
+    // With two calls in flight a server request belongs to neither, and no client reads the
+    // session's stream.
     let hanging = begin(&alone.client, "hang", json!({}));
     let answer = value(call(&alone.client, "asks", json!({"count": 260, "wait": 0.002})).await);
     assert_eq!(answer["refused"], 4);
@@ -149,7 +150,7 @@ async fn a_program_gets_its_environment_and_folder() {
     stdio.program.environment.insert("GIVEN".to_owned(), "value".to_owned());
     stdio.program.folder = Some("/".into());
     let programs = programs(stdio);
-    let client = connect(programs.child("alone"), config(), ()).await.unwrap();
+    let client = connect(programs.transport("alone"), config(), ()).await.unwrap();
     let answer = value(call(&client, "environment", json!({})).await);
     assert_eq!((&answer["value"], &answer["folder"]), (&json!("value"), &json!("/")));
 }

@@ -10,7 +10,7 @@ use super::support::*;
 /// The status of a refusal to connect, and the error in its body.
 async fn refusal(stdio: Stdio) -> (u16, ErrorObject) {
     let programs = programs(stdio);
-    match connect(programs.child("alone"), config(), ()).await {
+    match connect(programs.transport("alone"), config(), ()).await {
         Err(Error::Refused { status, error, .. }) => (status, *error.expect("a JSON-RPC error")),
         other => panic!("not refused: {other:?}"),
     }
@@ -31,10 +31,10 @@ async fn a_program_that_is_not_there_is_named() {
 async fn a_program_that_exits_at_once_has_last_words() {
     let (status, error) = refusal(stdio("exit")).await;
     assert_eq!(status, 500);
-    let expect = "the program ended with exit status: 3; its last words: no configuration was found";
+    let expect = "the program ended with exit status: 3; its last line on stderr: no configuration was found";
     assert_eq!(error.message, expect);
     let (_, error) = refusal(stdio("late")).await;
-    let expect = "the program ended with exit status: 3; its last words: late words";
+    let expect = "the program ended with exit status: 3; its last line on stderr: late words";
     assert_eq!(error.message, expect);
 }
 
@@ -99,7 +99,7 @@ async fn an_answer_that_is_no_message_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn a_flood_on_the_side_hurts_nobody() {
+async fn a_flood_on_the_side_does_not_affect_calls() {
     let alone = alone("good").await;
     value(call(&alone.client, "chatter", json!({})).await);
     value(call(&alone.client, "echo", json!({})).await);
@@ -128,7 +128,7 @@ async fn a_program_that_does_not_read_refuses_what_finds_no_room() {
 #[tokio::test]
 async fn a_closed_session_ends_its_program() {
     let programs = programs(stdio("good"));
-    let child = programs.child("alone");
+    let child = programs.transport("alone");
     let client = connect(child.clone(), config(), ()).await.unwrap();
     let pid = value(call(&client, "echo", json!({})).await)["pid"].as_u64().unwrap();
     within("the end", client.close()).await.unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http_body_util::BodyExt as _;
 use steadfast_client::{Backoff, Error, Event};
-use steadfast_upstream::stdio::Programs;
+use steadfast_upstream::stdio::ProcessPool;
 use steadfast_upstream::{Program, Sharing, Stdio};
 
 use super::support::*;
@@ -15,7 +15,7 @@ use super::support::*;
 async fn the_call_after_a_crash_finds_a_new_process() {
     let programs = programs(stdio("good"));
     let (ear, mut hear) = ear("{}");
-    let client = connect(programs.child("alone"), config(), ear).await.unwrap();
+    let client = connect(programs.transport("alone"), config(), ear).await.unwrap();
     let first = value(call(&client, "echo", json!({})).await);
     unknown(call(&client, "crash", json!({})).await);
     let second = value(call(&client, "echo", json!({})).await);
@@ -30,7 +30,7 @@ async fn the_call_after_a_crash_finds_a_new_process() {
 #[tokio::test]
 async fn the_standalone_stream_comes_back_after_a_crash() {
     let programs = programs(stdio("good"));
-    let (client, mut hear) = listening(programs.child("alone")).await;
+    let (client, mut hear) = listening(programs.transport("alone")).await;
     unknown(call(&client, "crash", json!({})).await);
     assert_eq!(within("news", hear.recv()).await, Some(Heard::Event(Event::SessionRenewed)));
     assert_eq!(within("news", hear.recv()).await, Some(Heard::Event(Event::StandaloneOpen)));
@@ -49,7 +49,8 @@ async fn calls_that_notice_together_share_one_new_process() {
     assert_eq!(pids.len(), 1);
 }
 
-/// Whoever wants it: a client that is told that it cannot have a session may try again at once, and as another one.
+/// The delay applies to all clients: a client that was refused a session may try again at once,
+/// also under another identity.
 #[tokio::test]
 async fn a_program_that_keeps_ending_is_not_started_for_a_while() {
     for sharing in [Sharing::PerSession, Sharing::Shared] {
@@ -62,11 +63,12 @@ async fn a_program_that_keeps_ending_is_not_started_for_a_while() {
         };
         let mut stdio = Stdio { sharing, ..stdio("exit") };
         stdio.program.environment.insert("STARTS".to_owned(), starts.display().to_string());
-        let programs = Programs::new(stdio, backoff, 1);
-        let ended = "the program ended with exit status: 3; its last words: no configuration was found";
+        let programs = ProcessPool::new(stdio, backoff, 1);
+        let ended =
+            "the program ended with exit status: 3; its last line on stderr: no configuration was found";
         let later =
             format!("the program ended 2 times in a row, the last time: {ended}; it is started again later");
-        let (first, second) = (programs.child("first"), programs.child("second"));
+        let (first, second) = (programs.transport("first"), programs.transport("second"));
         for (child, status, wait, why) in [
             (&first, 500, None, ended),
             (&first, 429, Some("60"), later.as_str()),
@@ -87,7 +89,7 @@ async fn a_program_that_keeps_ending_is_not_started_for_a_while() {
 #[tokio::test]
 async fn ids_of_other_processes_are_unknown() {
     let programs = programs(stdio("good"));
-    let child = programs.child("alone");
+    let child = programs.transport("alone");
     let client = connect(child.clone(), config(), ()).await.unwrap();
     let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "echo"}});
     let note = json!({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"});
@@ -112,28 +114,73 @@ async fn ids_of_other_processes_are_unknown() {
 #[tokio::test]
 async fn there_are_no_more_processes_than_allowed() {
     let programs = programs(Stdio { processes: 1, ..stdio("good") });
-    let first = connect(programs.child("first"), config(), ()).await.unwrap();
-    match connect(programs.child("second"), config(), ()).await {
+    let first = connect(programs.transport("first"), config(), ()).await.unwrap();
+    let pid = value(call(&first, "echo", json!({})).await)["pid"].as_u64().unwrap();
+    let hanging = begin(&first, "hang", json!({}));
+    value(call(&first, "echo", json!({})).await);
+    match connect(programs.transport("second"), config(), ()).await {
         Err(Error::Refused { status: 503, error: Some(error), .. }) => {
-            assert!(error.message.contains("1 programs run already"), "{error:?}");
+            assert!(error.message.contains("1 programs run already, and all are in use"), "{error:?}");
         }
         other => panic!("not refused: {other:?}"),
     }
-    let pid = value(call(&first, "echo", json!({})).await)["pid"].as_u64().unwrap();
-    drop(first);
+    drop((hanging, first));
     gone(pid).await;
     within("a place", async {
-        while connect(programs.child("third"), config(), ()).await.is_err() {
+        while connect(programs.transport("third"), config(), ()).await.is_err() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     })
     .await;
 }
 
+/// Returns the process that serves a client.
+async fn pid_of(client: &steadfast_client::Client) -> u64 {
+    value(call(client, "echo", json!({})).await)["pid"].as_u64().unwrap()
+}
+
+#[tokio::test]
+async fn the_process_that_was_idle_for_longest_ends_when_a_session_needs_its_place() {
+    let programs = programs(Stdio { processes: 2, ..stdio("good") });
+    let (first, mut hear) = listening(programs.transport("first")).await;
+    let second = connect(programs.transport("second"), config(), ()).await.unwrap();
+    let (old_second, old_first) = (pid_of(&second).await, pid_of(&first).await);
+    // The second one was not used for longer.
+    let third = connect(programs.transport("third"), config(), ()).await.unwrap();
+    gone(old_second).await;
+    let third_pid = pid_of(&third).await;
+    assert_eq!(pid_of(&first).await, old_first);
+    // Its session gets another process, in place of the third one.
+    let new_second = pid_of(&second).await;
+    gone(third_pid).await;
+    // Now the first one. Its client listens, which does not start a process.
+    pid_of(&third).await;
+    gone(old_first).await;
+    assert!(is_running(new_second));
+    assert_ne!(pid_of(&first).await, old_first);
+    loop {
+        match within("the stream", hear.recv()).await {
+            Some(Heard::Event(Event::StandaloneOpen)) => break,
+            Some(_) => {}
+            None => panic!("the stream of a new process is not opened"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_process_without_state_ends_after_its_idle_timeout() {
+    let idle_timeout = Some(Duration::from_millis(50));
+    let programs = programs(Stdio { idle_timeout, ..stdio("good") });
+    let (client, _hear) = listening(programs.transport("alone")).await;
+    let pid = pid_of(&client).await;
+    gone(pid).await;
+    assert_ne!(pid_of(&client).await, pid);
+}
+
 #[tokio::test]
 async fn a_crash_frees_its_place_for_the_next() {
     let programs = programs(Stdio { processes: 1, ..stdio("good") });
-    let client = connect(programs.child("alone"), config(), ()).await.unwrap();
+    let client = connect(programs.transport("alone"), config(), ()).await.unwrap();
     unknown(call(&client, "crash", json!({})).await);
     value(call(&client, "echo", json!({})).await);
 }
@@ -142,7 +189,7 @@ async fn a_crash_frees_its_place_for_the_next() {
 async fn a_program_that_starts_slowly_is_waited_for_by_the_next() {
     for sharing in [Sharing::PerSession, Sharing::Shared] {
         let programs = programs(Stdio { sharing, ..stdio("slow-start") });
-        let child = programs.child("alone");
+        let child = programs.transport("alone");
         let mut hasty = config();
         hasty.timeouts.control = Duration::from_millis(100);
         let error = connect(child.clone(), hasty, ()).await.expect_err("it takes longer");
@@ -155,7 +202,8 @@ async fn a_program_that_starts_slowly_is_waited_for_by_the_next() {
     }
 }
 
-/// It hangs while it starts, and nobody can tell that from being slow, except by its time.
+/// The program hangs while it starts. The gateway can distinguish that from a slow start only by a
+/// timeout.
 #[tokio::test]
 async fn a_program_that_never_answers_initialize_is_ended_and_started_again() {
     for sharing in [Sharing::PerSession, Sharing::Shared] {
@@ -168,10 +216,10 @@ async fn a_program_that_never_answers_initialize_is_ended_and_started_again() {
             environment: BTreeMap::from([("MARK".to_owned(), mark.display().to_string())]),
             ..Program::default()
         };
-        let (opening, farewell) = (Duration::from_secs(3), Duration::from_millis(50));
-        let stdio = Stdio { sharing, opening, farewell, ..Stdio::new(program) };
+        let (initialize_timeout, exit_timeout) = (Duration::from_secs(3), Duration::from_millis(50));
+        let stdio = Stdio { sharing, initialize_timeout, exit_timeout, ..Stdio::new(program) };
         let programs = programs(stdio);
-        let child = programs.child("alone");
+        let child = programs.transport("alone");
         let mut hasty = config();
         hasty.timeouts.control = Duration::from_millis(100);
         let error = connect(child.clone(), hasty, ()).await.expect_err("it does not answer");
@@ -202,7 +250,7 @@ async fn a_program_that_never_answers_initialize_is_ended_and_started_again() {
 #[tokio::test]
 async fn a_session_of_its_own_is_opened_in_a_process_of_its_own() {
     let programs = programs(stdio("stubborn"));
-    let child = programs.child("alone");
+    let child = programs.transport("alone");
     let first = connect(child.clone(), config(), ()).await.unwrap();
     let pid = value(call(&first, "echo", json!({})).await)["pid"].as_u64().unwrap();
     let second = connect(child, config(), ()).await.unwrap();

@@ -1,6 +1,7 @@
-//! Programs do not outlive whoever started them, however that one ends.
+//! Child processes do not outlive the process that started them, however that process ends.
 //!
-//! The test starts this very test binary again, which becomes a process with programs of its own and is then killed.
+//! The test starts this very test binary again, which becomes a process with programs of its own
+//! and is then killed.
 
 use std::process::Stdio as Pipe;
 use std::time::Duration;

@@ -34,7 +34,7 @@ def ask(ask_id, method, params):
     answers[ask_id] = threading.Event(), []
     send({"id": ask_id, "method": method, "params": params})
     event, box = answers[ask_id]
-    return box[0] if event.wait(10) else {"error": "nobody answered"}
+    return box[0] if event.wait(10) else {"error": "no answer"}
 
 
 def die(status, words):

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use steadfast_client::{Ask, Boxed, Bytes, CallOptions, Config, Error, ErrorObject, Owner, Step};
+use steadfast_client::{
+    BoxFuture, Bytes, CallEvent, CallOptions, ClientHandler, Config, Error, ErrorObject, ServerRequest,
+};
 use tokio::sync::Notify;
 
 use super::support::*;
@@ -17,8 +19,8 @@ fn named(name: &str) -> Config {
 #[tokio::test]
 async fn sessions_share_one_process_that_is_initialised_once() {
     let programs = shared("good");
-    let one = connect(programs.child("one"), named("one"), ()).await.unwrap();
-    let two = connect(programs.child("two"), named("two"), ()).await.unwrap();
+    let one = connect(programs.transport("one"), named("one"), ()).await.unwrap();
+    let two = connect(programs.transport("two"), named("two"), ()).await.unwrap();
     let pid = |answer: Value| answer["pid"].as_u64().unwrap();
     let pids =
         (pid(value(call(&one, "echo", json!({})).await)), pid(value(call(&two, "echo", json!({})).await)));
@@ -40,8 +42,8 @@ async fn sessions_share_one_process_that_is_initialised_once() {
 #[tokio::test]
 async fn equal_ids_and_tokens_do_not_collide() {
     let programs = shared("good");
-    let one = connect(programs.child("one"), config(), ()).await.unwrap();
-    let two = connect(programs.child("two"), config(), ()).await.unwrap();
+    let one = connect(programs.transport("one"), config(), ()).await.unwrap();
+    let two = connect(programs.transport("two"), config(), ()).await.unwrap();
     let options = CallOptions { progress: true, ..CallOptions::default() };
     let begin = |client: &steadfast_client::Client, who: &str| {
         let params = json!({"name": "progress", "arguments": {"ms": 30, "who": who}}).to_string();
@@ -53,12 +55,12 @@ async fn equal_ids_and_tokens_do_not_collide() {
         let mut progress = 0;
         let answer = loop {
             match within("a step", call.next()).await {
-                Step::Notification(note) => {
+                CallEvent::Notification(note) => {
                     let params = String::from_utf8(note.params.unwrap().to_vec()).unwrap();
                     assert!(params.contains(&format!(r#""progressToken": {},"#, call.id())), "{params}");
                     progress += 1;
                 }
-                Step::Done(answer) => break value(answer),
+                CallEvent::Done(answer) => break value(answer),
             }
         };
         assert_eq!((progress, &answer["arguments"]["who"]), (2, &json!(who)));
@@ -70,16 +72,17 @@ async fn an_ask_goes_to_the_session_of_the_only_call() {
     let programs = shared("good");
     let (one_ear, mut one_hears) = ear(r#"{"who":"one"}"#);
     let (two_ear, mut two_hears) = ear(r#"{"who":"two"}"#);
-    let one = connect(programs.child("one"), config(), one_ear).await.unwrap();
-    let two = connect(programs.child("two"), config(), two_ear).await.unwrap();
+    let one = connect(programs.transport("one"), config(), one_ear).await.unwrap();
+    let two = connect(programs.transport("two"), config(), two_ear).await.unwrap();
     let answer = value(call(&two, "ask", json!({"id": "a"})).await);
     assert_eq!(answer["answer"], json!({"result": {"who": "two"}}));
     assert!(one_hears.try_recv().is_err());
     assert!(two_hears.try_recv().is_ok());
-    // With a call of each, nobody can tell.
+    // With a call of each client in flight, the gateway cannot tell which client the request
+    // concerns.
     let hanging = begin(&one, "hang", json!({}));
     let answer = value(call(&two, "ask", json!({"id": "b"})).await);
-    let refusal = json!({"error": {"code": -32603, "message": "nobody can tell which client this concerns"}});
+    let refusal = json!({"error": {"code": -32603, "message": "the gateway cannot tell which client this request concerns"}});
     assert_eq!(answer["answer"], refusal);
     drop(hanging);
 }
@@ -90,8 +93,8 @@ struct Patient {
     leave: Arc<Notify>,
 }
 
-impl Owner for Patient {
-    fn answer(&self, _: Ask) -> Boxed<'_, Result<Bytes, ErrorObject>> {
+impl ClientHandler for Patient {
+    fn on_server_request(&self, _: ServerRequest) -> BoxFuture<'_, Result<Bytes, ErrorObject>> {
         self.asked.notify_one();
         Box::pin(async {
             self.leave.notified().await;
@@ -101,9 +104,9 @@ impl Owner for Patient {
 }
 
 #[tokio::test]
-async fn nobody_answers_the_asks_of_another() {
+async fn no_client_answers_the_asks_of_another() {
     let programs = shared("good");
-    let child = programs.child("any");
+    let child = programs.transport("any");
     let (asked, leave) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let patient = Patient { asked: Arc::clone(&asked), leave: Arc::clone(&leave) };
     let one = connect(child.clone(), config(), patient).await.unwrap();
@@ -120,8 +123,8 @@ async fn nobody_answers_the_asks_of_another() {
 #[tokio::test]
 async fn news_of_lists_go_to_all_sessions() {
     let programs = shared("good");
-    let (one, mut one_hears) = listening(programs.child("one")).await;
-    let (_two, mut two_hears) = listening(programs.child("two")).await;
+    let (one, mut one_hears) = listening(programs.transport("one")).await;
+    let (_two, mut two_hears) = listening(programs.transport("two")).await;
     value(call(&one, "announce", json!({})).await);
     let expect = Some(Heard::Notification("notifications/tools/list_changed".to_owned()));
     assert_eq!(within("the news", one_hears.recv()).await, expect);
@@ -135,8 +138,8 @@ async fn news_of_lists_go_to_all_sessions() {
 #[tokio::test]
 async fn a_session_that_ends_leaves_the_others_alone() {
     let programs = shared("good");
-    let one = connect(programs.child("one"), config(), ()).await.unwrap();
-    let two = connect(programs.child("two"), config(), ()).await.unwrap();
+    let one = connect(programs.transport("one"), config(), ()).await.unwrap();
+    let two = connect(programs.transport("two"), config(), ()).await.unwrap();
     let hanging = begin(&one, "hang", json!({}));
     let before = value(call(&two, "echo", json!({})).await);
     within("the end", one.close()).await.unwrap();
@@ -145,7 +148,7 @@ async fn a_session_that_ends_leaves_the_others_alone() {
     assert!(matches!(end, Err(Error::Closed | Error::OutcomeUnknown { .. })), "{end:?}");
     let seen = value(call(&two, "seen", json!({})).await);
     assert_eq!(seen["pid"], before["pid"]);
-    // Nobody waits for what it had in flight.
+    // No client waits for the call that was in flight, so the gateway has cancelled it.
     let cancelled =
         seen["seen"].as_array().unwrap().iter().any(|one| one["method"] == "notifications/cancelled");
     assert!(cancelled, "{seen}");
@@ -154,8 +157,8 @@ async fn a_session_that_ends_leaves_the_others_alone() {
 #[tokio::test]
 async fn a_crash_is_healed_for_every_session() {
     let programs = shared("good");
-    let one = connect(programs.child("one"), config(), ()).await.unwrap();
-    let two = connect(programs.child("two"), config(), ()).await.unwrap();
+    let one = connect(programs.transport("one"), config(), ()).await.unwrap();
+    let two = connect(programs.transport("two"), config(), ()).await.unwrap();
     let hanging = begin(&one, "hang", json!({}));
     unknown(call(&two, "crash", json!({})).await);
     unknown(within("the other", hanging.answer()).await);
@@ -164,12 +167,12 @@ async fn a_crash_is_healed_for_every_session() {
     assert_eq!(pid(value(pids.0)), pid(value(pids.1)));
 }
 
-/// What it says when it dies may be about anybody.
+/// The text that a shared program writes when it dies may concern any client.
 #[tokio::test]
 async fn the_last_words_of_a_program_are_not_for_its_callers() {
     let programs = shared("good");
-    let one = connect(programs.child("one"), config(), ()).await.unwrap();
-    let two = connect(programs.child("two"), config(), ()).await.unwrap();
+    let one = connect(programs.transport("one"), config(), ()).await.unwrap();
+    let two = connect(programs.transport("two"), config(), ()).await.unwrap();
     let hanging = begin(&two, "hang", json!({}));
     let crashing = begin(&one, "crash", json!({"words": "KeyError: 'the token of one'"}));
     let expect = "the program ended with exit status: 7, and it cannot be resumed";

@@ -1,9 +1,9 @@
-//! Programs of 2026-07-28, and programs that are asked whether they are.
+//! ProcessPool of 2026-07-28, and programs that are asked whether they are.
 
 use std::time::Duration;
 
 use http_body_util::BodyExt as _;
-use steadfast_client::{Era, Error, Revision, Step};
+use steadfast_client::{CallEvent, Era, Error, Revision};
 
 use super::support::*;
 
@@ -22,7 +22,7 @@ async fn a_program_is_asked_which_revision_it_speaks() {
         ("touchy", Revision::V2025_11_25),
     ] {
         let programs = programs(stdio(mode));
-        let client = connect(programs.child("alone"), probing(), ()).await.unwrap();
+        let client = connect(programs.transport("alone"), probing(), ()).await.unwrap();
         assert_eq!(client.revision(), revision, "{mode}");
         value(call(&client, "echo", json!({})).await);
     }
@@ -31,7 +31,7 @@ async fn a_program_is_asked_which_revision_it_speaks() {
 #[tokio::test(start_paused = true)]
 async fn a_program_that_ignores_the_question_has_sessions() {
     let programs = programs(stdio("mute"));
-    let child = programs.child("alone");
+    let child = programs.transport("alone");
     let discover = json!({"jsonrpc": "2.0", "id": 1, "method": "server/discover"});
     let response = send(&child, "POST", None, discover).await;
     assert_eq!(response.status(), 404);
@@ -47,7 +47,7 @@ async fn a_program_that_ignores_the_question_has_sessions() {
 #[tokio::test]
 async fn a_forsaken_request_is_cancelled() {
     let programs = programs(stdio("modern"));
-    let client = connect(programs.child("alone"), probing(), ()).await.unwrap();
+    let client = connect(programs.transport("alone"), probing(), ()).await.unwrap();
     let hanging = begin(&client, "hang", json!({}));
     let own = value(call(&client, "echo", json!({})).await)["id"].as_i64().unwrap() - 1;
     hanging.canceller().cancel();
@@ -68,24 +68,26 @@ async fn a_forsaken_request_is_cancelled() {
 async fn a_subscription_gets_what_names_it() {
     for mode in ["modern-ends", "modern-cancels"] {
         let programs = programs(stdio(mode));
-        let client = connect(programs.child("alone"), probing(), ()).await.unwrap();
+        let client = connect(programs.transport("alone"), probing(), ()).await.unwrap();
         let params = r#"{"notifications":{"toolsListChanged":true}}"#;
         let mut call = client.call("subscriptions/listen", Some(params)).unwrap();
         let meta =
             json!({"io.modelcontextprotocol/subscriptionId": call.id().to_string().parse::<i64>().unwrap()});
         for method in ["notifications/subscriptions/acknowledged", "notifications/tools/list_changed"] {
-            let Step::Notification(note) = within(method, call.next()).await else { panic!("no {method}") };
+            let CallEvent::Notification(note) = within(method, call.next()).await else {
+                panic!("no {method}")
+            };
             assert_eq!(note.method, method);
             let params: Value = serde_json::from_slice(&note.params.unwrap()).unwrap();
             assert_eq!(params["_meta"], meta);
         }
-        let Step::Done(answer) = within("the end", call.next()).await else { panic!("no end") };
+        let CallEvent::Done(answer) = within("the end", call.next()).await else { panic!("no end") };
         assert_eq!(value(answer), json!({"resultType": "complete", "_meta": meta}), "{mode}");
     }
 }
 
 /// The id of the process that answers a call without a session.
-async fn pid(child: &steadfast_upstream::stdio::Child) -> u64 {
+async fn pid(child: &steadfast_upstream::stdio::ProcessTransport) -> u64 {
     let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "echo"}});
     let body = send(child, "POST", None, call).await.into_body().collect().await.unwrap().to_bytes();
     serde_json::from_slice::<Value>(&body).unwrap()["result"]["pid"].as_u64().unwrap()
@@ -95,7 +97,8 @@ async fn pid(child: &steadfast_upstream::stdio::Child) -> u64 {
 async fn pass(time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time).await;
-    // The clock stands still until all other tasks wait: those whose time has come have looked at it by then.
+    // The clock stands still until all other tasks wait: those whose time has come have looked at
+    // it by then.
     tokio::time::sleep(Duration::from_millis(1)).await;
     tokio::time::resume();
 }
@@ -105,7 +108,7 @@ async fn a_process_without_sessions_ends_when_it_is_idle() {
     let stdio = stdio("modern");
     let idle = stdio.idle;
     let programs = programs(stdio);
-    let child = programs.child("stateless");
+    let child = programs.transport("stateless");
     let first = pid(&child).await;
     for _ in 0..4 {
         pass(idle / 2).await;
@@ -131,7 +134,7 @@ async fn a_process_that_is_in_use_does_not_count_as_idle() {
         json!({"jsonrpc": "2.0", "id": 2, "method": "initialize", "params": {
             "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}}),
     ] {
-        let child = programs.child("stateless");
+        let child = programs.transport("stateless");
         let first = pid(&child).await;
         let open = send(&child, "POST", None, body.clone()).await;
         for _ in 0..3 {
@@ -142,7 +145,8 @@ async fn a_process_that_is_in_use_does_not_count_as_idle() {
     }
 }
 
-/// What is asked for its revisions and has sessions is kept for a session, but not for longer than anything else.
+/// What is asked for its revisions and has sessions is kept for a session, but not for longer than
+/// anything else.
 #[tokio::test]
 async fn a_process_that_was_only_asked_ends_when_it_is_idle() {
     let folder = tempfile::tempdir().unwrap();
@@ -152,14 +156,14 @@ async fn a_process_that_was_only_asked_ends_when_it_is_idle() {
     let idle = stdio.idle;
     let programs = programs(stdio);
     let discover = json!({"jsonrpc": "2.0", "id": 1, "method": "server/discover"});
-    send(&programs.child("stateless"), "POST", None, discover).await;
+    send(&programs.transport("stateless"), "POST", None, discover).await;
     let first = std::fs::read_to_string(&starts).unwrap().trim().parse().unwrap();
     assert!(is_running(first), "it is kept for a session");
     for _ in 0..3 {
         pass(idle).await;
     }
     gone(first).await;
-    let client = connect(programs.child("session"), config(), ()).await.unwrap();
+    let client = connect(programs.transport("session"), config(), ()).await.unwrap();
     assert_ne!(value(call(&client, "echo", json!({})).await)["pid"], first);
 }
 
@@ -167,11 +171,11 @@ async fn a_process_that_was_only_asked_ends_when_it_is_idle() {
 #[tokio::test]
 async fn a_session_does_not_get_a_process_that_others_have_used() {
     let programs = programs(stdio("good"));
-    let stateless = programs.child("stateless");
+    let stateless = programs.transport("stateless");
     let first = pid(&stateless).await;
     let discover = json!({"jsonrpc": "2.0", "id": 1, "method": "server/discover"});
     send(&stateless, "POST", None, discover).await;
-    let client = connect(programs.child("session"), config(), ()).await.unwrap();
+    let client = connect(programs.transport("session"), config(), ()).await.unwrap();
     assert_ne!(value(call(&client, "echo", json!({})).await)["pid"], first);
     assert_eq!(pid(&stateless).await, first);
 }

@@ -9,14 +9,15 @@ use std::time::Duration;
 pub(crate) use serde_json::{Value, json};
 use steadfast_client::transport::{Body, Transport as _};
 use steadfast_client::{
-    Answer, Ask, Backoff, Boxed, Bytes, Client, Config, Era, Error, ErrorObject, Event, Notification, Owner,
-    Revision, Standalone, Uri,
+    Answer, Backoff, BoxFuture, Bytes, Client, ClientHandler, Config, Era, Error, ErrorObject, Event,
+    Notification, Revision, ServerRequest, StandaloneStream, Uri,
 };
-use steadfast_upstream::stdio::{Child, Programs};
+use steadfast_upstream::stdio::{ProcessPool, ProcessTransport};
 use steadfast_upstream::{Program, Sharing, Stdio};
 use tokio::sync::mpsc;
 
-/// Waits for what must come. Panics after a time that is long for every machine, so that a hang is a failure.
+/// Waits for what must come. Panics after a time that is long for every machine, so that a hang is
+/// a failure.
 pub(crate) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
     match tokio::time::timeout(Duration::from_secs(20), work).await {
         Ok(done) => done,
@@ -28,10 +29,11 @@ pub(crate) fn stdio(mode: &str) -> Stdio {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stdio/server.py");
     let arguments = vec![script.display().to_string(), mode.to_owned()];
     let program = Program { command: python().to_owned(), arguments, ..Program::default() };
-    Stdio { farewell: Duration::from_millis(200), line_bytes: 64 << 10, ..Stdio::new(program) }
+    Stdio { exit_timeout: Duration::from_millis(200), line_bytes: 64 << 10, ..Stdio::new(program) }
 }
 
-/// The interpreter itself: what is found under its name may be a script that looks for it, which takes a second.
+/// The interpreter itself: what is found under its name may be a script that looks for it, which
+/// takes a second.
 fn python() -> &'static str {
     static PYTHON: OnceLock<String> = OnceLock::new();
     PYTHON.get_or_init(|| {
@@ -40,12 +42,12 @@ fn python() -> &'static str {
     })
 }
 
-pub(crate) fn programs(stdio: Stdio) -> Programs {
+pub(crate) fn programs(stdio: Stdio) -> ProcessPool {
     let backoff = Backoff { first: Duration::from_millis(20), ..Backoff::default() };
-    Programs::new(stdio, backoff, 0xb007)
+    ProcessPool::new(stdio, backoff, 0xb007)
 }
 
-pub(crate) fn shared(mode: &str) -> Programs {
+pub(crate) fn shared(mode: &str) -> ProcessPool {
     programs(Stdio { sharing: Sharing::Shared, ..stdio(mode) })
 }
 
@@ -62,16 +64,20 @@ pub(crate) fn config() -> Config {
 /// A client of a program of its own, and whatever keeps that alive.
 pub(crate) struct Alone {
     pub(crate) client: Client,
-    pub(crate) programs: Programs,
+    pub(crate) programs: ProcessPool,
 }
 
 pub(crate) async fn alone(mode: &str) -> Alone {
     let programs = programs(stdio(mode));
-    let client = connect(programs.child("alone"), config(), ()).await.expect("the program is there");
+    let client = connect(programs.transport("alone"), config(), ()).await.expect("the program is there");
     Alone { client, programs }
 }
 
-pub(crate) async fn connect(child: Arc<Child>, config: Config, owner: impl Owner) -> Result<Client, Error> {
+pub(crate) async fn connect(
+    child: Arc<ProcessTransport>,
+    config: Config,
+    owner: impl ClientHandler,
+) -> Result<Client, Error> {
     within("a connection", Client::connect_over(child, config, owner)).await
 }
 
@@ -94,7 +100,7 @@ pub(crate) fn value(answer: Result<Answer, Error>) -> Value {
     }
 }
 
-/// The message of an outcome that nobody knows.
+/// Returns the message of an unknown outcome.
 pub(crate) fn unknown(answer: Result<Answer, Error>) -> String {
     match answer {
         Err(Error::OutcomeUnknown { why }) => why,
@@ -104,7 +110,7 @@ pub(crate) fn unknown(answer: Result<Answer, Error>) -> String {
 
 /// Sends a request as any HTTP client would.
 pub(crate) async fn send(
-    child: &Child,
+    child: &ProcessTransport,
     method: &str,
     session: Option<&str>,
     body: Value,
@@ -125,7 +131,7 @@ pub(crate) struct Ear {
 
 #[derive(Debug, PartialEq)]
 pub(crate) enum Heard {
-    Ask(String),
+    ServerRequest(String),
     Notification(String),
     Event(Event),
 }
@@ -135,26 +141,26 @@ pub(crate) fn ear(answer: &'static str) -> (Ear, mpsc::UnboundedReceiver<Heard>)
     (Ear { heard, answer }, hear)
 }
 
-impl Owner for Ear {
-    fn answer(&self, ask: Ask) -> Boxed<'_, Result<Bytes, ErrorObject>> {
-        let _ = self.heard.send(Heard::Ask(ask.method));
+impl ClientHandler for Ear {
+    fn on_server_request(&self, server_request: ServerRequest) -> BoxFuture<'_, Result<Bytes, ErrorObject>> {
+        let _ = self.heard.send(Heard::ServerRequest(server_request.method));
         Box::pin(async { Ok(self.answer.into()) })
     }
 
-    fn notification(&self, notification: Notification) -> Boxed<'_, ()> {
+    fn on_notification(&self, notification: Notification) -> BoxFuture<'_, ()> {
         let _ = self.heard.send(Heard::Notification(notification.method));
         Box::pin(async {})
     }
 
-    fn event(&self, event: Event) {
+    fn on_event(&self, event: Event) {
         let _ = self.heard.send(Heard::Event(event));
     }
 }
 
 /// A client that holds the standalone stream, which is open.
-pub(crate) async fn listening(child: Arc<Child>) -> (Client, mpsc::UnboundedReceiver<Heard>) {
+pub(crate) async fn listening(child: Arc<ProcessTransport>) -> (Client, mpsc::UnboundedReceiver<Heard>) {
     let mut config = config();
-    config.standalone = Standalone::Held;
+    config.standalone_stream = StandaloneStream::Open;
     let (ear, mut hear) = ear(r#"{"action":"accept"}"#);
     let client = connect(child, config, ear).await.expect("the program is there");
     assert_eq!(within("the stream", hear.recv()).await, Some(Heard::Event(Event::StandaloneOpen)));

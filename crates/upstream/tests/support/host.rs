@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast::{
-    AskOrder, Duplicates, Limits, ManualClock, Refusal, SessionEvent, SessionId, SystemEntropy, Time, Timing,
+    DuplicateIds, Limits, ManualClock, Refusal, ServerRequestOrder, SessionEvent, SessionId, SystemEntropy,
+    Time, Timing,
 };
 use steadfast_client::{Backoff, Uri};
-use steadfast_engine::listener::Listener;
-use steadfast_engine::{Engine, Options, Rules, SessionHandle};
+use steadfast_engine::{Engine, LifecycleListener, Options, Rules, SessionHandle};
 use steadfast_http::{Config as HttpConfig, Endpoint, ResponseMode, listen};
 use steadfast_store::{Store, StoreError};
-use steadfast_upstream::{Config, Upstream};
+use steadfast_upstream::{Concurrency, Config, Upstream};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
@@ -20,8 +20,9 @@ use super::{Backing, Gates, Heard, Place, library, within};
 
 type Configure = Arc<dyn Fn(Builder) -> Builder + Send + Sync>;
 
-/// A gateway on a port of its own, on a runtime of its own: when that ends, all its tasks do, as in a process. It looks
-/// like a host of the library, so that the library's own tests can be run against it.
+/// A gateway on a port of its own, on a runtime of its own: when that ends, all its tasks do, as in
+/// a process. It looks like a host of the library, so that the library's own tests can be run
+/// against it.
 pub(crate) struct Host {
     configure: Configure,
     replicas: Vec<Uri>,
@@ -102,7 +103,8 @@ impl Host {
         self.running().address
     }
 
-    /// Ends at once, as with `kill -9`: nothing is drained, nothing is told to anybody.
+    /// Ends the gateway immediately, as with `kill -9`: it drains nothing and notifies no node or
+    /// client.
     pub(crate) async fn crash(&mut self) {
         let Some(Process { runtime, server, upstream, .. }) = self.process.take() else { return };
         let ending = tokio::task::spawn_blocking(move || {
@@ -181,7 +183,7 @@ impl Host {
                 let told = async {
                     let _ = stopped.await;
                 };
-                let limits = listen::Limits { farewell: Duration::ZERO, ..listen::Limits::default() };
+                let limits = listen::Limits { shutdown_grace: Duration::ZERO, ..listen::Limits::default() };
                 listen::serve(listener, service, limits, told).await.expect("the accept loop");
             });
             (Server(engine), upstream, address)
@@ -225,7 +227,7 @@ pub(crate) struct Builder {
     pub(crate) options: Options,
     pub(crate) http: HttpConfig,
     store: Option<Arc<dyn Store>>,
-    listeners: Vec<Box<dyn Listener>>,
+    listeners: Vec<Box<dyn LifecycleListener>>,
 }
 
 macro_rules! settings {
@@ -238,11 +240,13 @@ macro_rules! settings {
 }
 
 impl Builder {
-    /// Every default, but that what fails is tried again quickly.
+    /// Every default, but that what fails is tried again quickly. No server is checked for parallel
+    /// calls, and there are no heartbeats: tests count requests and messages.
     fn new(replicas: Vec<Uri>) -> Self {
         let mut upstream = Config::http(replicas);
         upstream.timeouts.misrouted = Duration::ZERO;
-        upstream.patience = Duration::from_millis(500);
+        upstream.calls.concurrency = Concurrency::Unlimited;
+        upstream.unavailable_timeout = Duration::from_millis(500);
         upstream.backoff = Backoff {
             first: Duration::from_millis(5),
             longest: Duration::from_millis(400),
@@ -252,7 +256,7 @@ impl Builder {
         Self {
             upstream,
             rules: Rules::default(),
-            options: Options::default(),
+            options: Options { heartbeat: Duration::ZERO, ..Options::default() },
             http: HttpConfig::default(),
             store: None,
             listeners: Vec::new(),
@@ -260,14 +264,15 @@ impl Builder {
     }
 
     settings!(
-        patience: Duration => upstream.patience,
+        patience: Duration => upstream.unavailable_timeout,
         limits: Limits => rules.limits,
         timing: Timing => rules.timing,
-        duplicates: Duplicates => options.duplicates,
+        duplicate_ids: DuplicateIds => http.duplicate_ids,
         call_deadline: Duration => options.call_deadline,
         wind_down: Duration => options.wind_down,
-        ask_deadline: Duration => options.ask_deadline,
-        waiting_asks: usize => options.waiting_asks,
+        heartbeat: Duration => options.heartbeat,
+        server_request_deadline: Duration => options.server_request_deadline,
+        queued_server_requests: usize => options.queued_server_requests,
         notifications: usize => options.notifications,
         notifications_in_all: usize => options.notifications_in_all,
         notification_deadline: Duration => options.notification_deadline,
@@ -291,10 +296,10 @@ impl Builder {
         self
     }
 
-    pub(crate) fn ask_order(mut self, order: AskOrder) -> Self {
-        self.options.ask_order = order;
-        if order == AskOrder::Strict {
-            self.rules.limits.asks = 1;
+    pub(crate) fn server_request_order(mut self, order: ServerRequestOrder) -> Self {
+        self.options.server_request_order = order;
+        if order == ServerRequestOrder::Strict {
+            self.rules.limits.server_requests = 1;
         }
         self
     }

@@ -1,7 +1,8 @@
-//! What tests of the upstream are made of: a gateway in front of a real server or a scripted one, and clients that see
-//! every byte.
+//! What tests of the upstream are made of: a gateway in front of a real server or a scripted one,
+//! and clients that see every byte.
 //!
-//! Clients and handlers are those of the library's own tests, the scripted server is that of the client's.
+//! Clients and handlers are those of the library's own tests, the scripted server is that of the
+//! client's.
 #![allow(dead_code, unused_imports, reason = "each test binary uses a part of this")]
 
 pub(crate) mod host;
@@ -53,7 +54,8 @@ pub(crate) use serde_json::{Value, json};
 pub(crate) use session::Session;
 pub(crate) use sse::{Frame, Stream};
 
-/// Waits for what must come. Panics after a time that is long for every machine, so that a hang is a failure.
+/// Waits for what must come. Panics after a time that is long for every machine, so that a hang is
+/// a failure.
 pub(crate) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
     match tokio::time::timeout(Duration::from_secs(20), work).await {
         Ok(done) => done,

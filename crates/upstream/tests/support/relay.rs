@@ -25,7 +25,7 @@ impl Relay {
         Self::at(([127, 0, 0, 1], 0).into(), target).await
     }
 
-    /// The same at this address.
+    /// Starts a relay that listens at `address`.
     pub(crate) async fn at(address: SocketAddr, target: &Uri) -> Self {
         let target = Mutex::new(address_of(target));
         let relay = Self { target, address, process: Mutex::default(), connections: Arc::default() };

@@ -13,12 +13,12 @@ fn describe(message: &Message<'_>) -> String {
         MessageKind::Request(id) => format!("request {id} {}", message.method),
         MessageKind::Notification => format!("notification {}", message.method),
         MessageKind::Response(Some(id)) => format!("response {id}"),
-        MessageKind::Response(None) => "response to nothing".to_owned(),
+        MessageKind::Response(None) => "response without id".to_owned(),
     }
 }
 
 #[test]
-fn messages_are_told_apart() {
+fn the_kind_of_a_message_is_recognised() {
     for (text, expect) in [
         (r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#, "request 1 ping"),
         (r#" {"id":"1","method":"a","jsonrpc":"2.0","params":{}} "#, "request \"1\" a"),
@@ -29,8 +29,8 @@ fn messages_are_told_apart() {
         (r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, "response 1"),
         (r#"{"jsonrpc":"2.0","id":1,"result":null}"#, "response 1"),
         (r#"{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"m"}}"#, "response 1"),
-        (r#"{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"m"}}"#, "response to nothing"),
-        (r#"{"jsonrpc":"2.0","error":{"code":1,"message":"m"}}"#, "response to nothing"),
+        (r#"{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"m"}}"#, "response without id"),
+        (r#"{"jsonrpc":"2.0","error":{"code":1,"message":"m"}}"#, "response without id"),
         (
             r#"[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","method":"b"}]"#,
             "request 1 a + notification b",
@@ -42,7 +42,7 @@ fn messages_are_told_apart() {
 }
 
 #[test]
-fn what_is_not_a_message_gets_the_right_code() {
+fn invalid_messages_get_the_right_error_code() {
     for (text, code) in [
         ("", -32700),
         ("{", -32700),
@@ -80,7 +80,7 @@ fn what_is_not_a_message_gets_the_right_code() {
 }
 
 #[test]
-fn batches_and_depth_are_bounded() {
+fn batches_and_nesting_are_limited() {
     let one = r#"{"jsonrpc":"2.0","method":"a"}"#;
     assert!(kind(&format!("[{one},{one},{one},{one}]")).contains("more than 3"));
     let nest = |n: usize| {

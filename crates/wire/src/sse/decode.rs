@@ -1,4 +1,4 @@
-//! Reading event streams, whatever their chunks and whoever wrote them.
+//! Decodes SSE streams of any server, in chunks of any size.
 
 use std::mem;
 
@@ -6,58 +6,56 @@ use bytes::{Buf, Bytes};
 
 use super::find_line_end;
 
-/// A buffer that grew beyond this for one long line is given back instead of kept for the next.
+/// A line buffer that has grown beyond this many bytes is freed. A smaller one is reused for the
+/// next line.
 const KEEP_CAPACITY: usize = 16 * 1024;
 
-/// How much a decoder is willing to hold.
+/// How many bytes a decoder buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The longest line, without its line end. The first line counts with its byte order mark.
+    /// The longest line, without its line end. A byte order mark counts as part of the first line.
     pub max_line_bytes: usize,
-    /// The longest [`Event::data`]. Event names and ids are one line each, so the line limit bounds them.
+    /// The longest [`Event::data`]. Event names and ids are one line each, so the line limit bounds
+    /// them.
     pub max_event_bytes: usize,
 }
 
-/// Why a stream cannot be read on. The peer is to blame in every case: it sent more than the limits allow.
+/// Why decoding has failed. In every case the peer sent more than the limits allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// The peer sent a line over [`Limits::max_line_bytes`]; it was refused before it ended.
+    /// The peer sent a line longer than [`Limits::max_line_bytes`]. The error comes before the end
+    /// of the line.
     #[error("the peer sent an event-stream line of more than {limit} bytes")]
-    LineTooLong {
-        /// The limit in force.
-        limit: usize,
-    },
+    LineTooLong { limit: usize },
     /// The peer sent an event whose data lines, joined, exceed [`Limits::max_event_bytes`].
     #[error("the peer sent an event of more than {limit} bytes")]
-    EventTooLarge {
-        /// The limit in force.
-        limit: usize,
-    },
+    EventTooLarge { limit: usize },
 }
 
-/// One block of the stream.
+/// One event of the stream.
 ///
-/// A browser is silent about a block without a `data` field. Here it is an event with empty data if it
-/// carried an id or a retry time, because these alone tell a client where and when to resume. So empty data
-/// is never a message: it is a priming event, a `retry`, or a block with an empty `data` field, which a
-/// browser would dispatch too.
+/// A browser ignores a block without a `data` field. This decoder returns it as an event with empty
+/// data if it has an id or a retry time, because a client needs these to resume. So an event with
+/// empty data is never a message: it is a priming event, a `retry`, or a block with an empty `data`
+/// field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// What the peer called the event.
+    /// The name of the event.
     pub kind: Kind,
-    /// The `data` lines joined by LF, as raw bytes: whoever parses them judges their UTF-8.
+    /// The `data` lines joined by LF, as raw bytes. They may be invalid UTF-8.
     pub data: Bytes,
-    /// The id given in this very block, with invalid UTF-8 replaced; [`Decoder::last_event_id`] has the one
-    /// in force.
+    /// The id field of this event, with invalid UTF-8 replaced. [`Decoder::last_event_id`] also
+    /// covers events without an id field.
     pub id: Option<String>,
-    /// The reconnection time given in this block, in milliseconds. The peer may say any number: clamp it.
+    /// The retry field of this event, in milliseconds. The peer can send any number, so the caller
+    /// must clamp it.
     pub retry_ms: Option<u64>,
 }
 
 /// The name of an event.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Kind {
-    /// `message`, by name or because there was none.
+    /// `message`, or no name.
     #[default]
     Message,
     /// Any other name, such as the `endpoint` of 2024-11-05, with invalid UTF-8 replaced.
@@ -67,33 +65,33 @@ pub enum Kind {
 /// How a stream ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// Between events: nothing was lost.
+    /// Between events: the stream is complete.
     Clean,
-    /// Inside an event or a line, which is discarded; or the stream was refused by a [`DecodeError`].
-    Cut,
+    /// Inside an event, which is discarded, or after a [`DecodeError`].
+    Truncated,
 }
 
-/// The state of one connection's event stream.
+/// The decoder of one SSE stream.
 ///
-/// For each chunk received, call [`decode`](Self::decode) until it gives `None`; at the end of the stream ask
-/// [`finish`](Self::finish). How the stream is cut into chunks never changes what comes out.
+/// For each chunk call [`decode`](Self::decode) until it returns `None`. At the end of the stream
+/// call [`finish`](Self::finish). The chunk boundaries do not change the result.
 #[derive(Debug)]
 pub struct Decoder {
     limits: Limits,
-    /// The start of a line whose end has not arrived; at most `max_line_bytes`.
+    /// The received part of an incomplete line, at most `max_line_bytes`.
     line: Vec<u8>,
-    /// Fields since the last blank line.
+    /// The fields since the last blank line.
     block: Block,
     /// No line is complete yet, so the next one may begin with a byte order mark.
     at_start: bool,
-    /// The last line ended with CR, which has ended it already: an LF right after belongs to that line end.
+    /// The last line ended with CR. An LF directly after it belongs to the same line end.
     after_cr: bool,
     last_event_id: String,
     failed: Option<DecodeError>,
 }
 
 impl Decoder {
-    /// A decoder for a new connection.
+    /// Creates a decoder for a new stream.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self {
@@ -107,10 +105,10 @@ impl Decoder {
         }
     }
 
-    /// Takes bytes off the front of `input` until an event is complete. `None` means that all of `input` was
-    /// taken.
+    /// Consumes bytes from `input` until an event is complete. Returns `None` when all of `input`
+    /// is consumed and no event is complete.
     ///
-    /// An error is final: every later call gives it again and takes nothing.
+    /// An error is final: every later call returns it again and consumes nothing.
     pub fn decode(&mut self, input: &mut impl Buf) -> Result<Option<Event>, DecodeError> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -129,16 +127,16 @@ impl Decoder {
                 input.advance(1);
                 continue;
             }
-            // One byte more than fits, so that a line of exactly the limit still shows its end.
-            let room = self.limits.max_line_bytes - self.line.len();
-            let window = &chunk[..chunk.len().min(room.saturating_add(1))];
+            // One byte more than fits, so that the end of a line of exactly the limit is found.
+            let free = self.limits.max_line_bytes - self.line.len();
+            let window = &chunk[..chunk.len().min(free.saturating_add(1))];
             let Some(end) = find_line_end(window) else {
-                let taken = window.len();
-                if taken > room {
+                let consumed = window.len();
+                if consumed > free {
                     return Err(DecodeError::LineTooLong { limit: self.limits.max_line_bytes });
                 }
                 self.line.extend_from_slice(window);
-                input.advance(taken);
+                input.advance(consumed);
                 continue;
             };
             self.after_cr = window[end] == b'\r';
@@ -151,8 +149,7 @@ impl Decoder {
         Ok(None)
     }
 
-    /// Completes the current line with its last part, which is all of it unless an earlier chunk held its
-    /// start.
+    /// Completes the current line with its last part. Earlier chunks may contain its first part.
     fn end_line(&mut self, tail: &[u8]) -> Result<Option<Event>, DecodeError> {
         if self.line.is_empty() {
             return self.process(tail);
@@ -191,43 +188,41 @@ impl Decoder {
         block.into_event()
     }
 
-    /// The id in force: the last one given by a complete block, whether or not later events repeated it.
+    /// Returns the last id of a complete event. Later events without an id field do not change it.
     ///
-    /// Empty before the first id, and after the peer has taken its id back with an empty `id` field.
+    /// The id is empty before the first id field, and after an empty id field.
     #[must_use]
     pub fn last_event_id(&self) -> &str {
         &self.last_event_id
     }
 
-    /// How many bytes of the stream are held for an event that is not complete.
+    /// Returns how many bytes of an incomplete event are buffered.
     #[must_use]
     pub fn buffered(&self) -> usize {
         self.line.len() + self.block.len()
     }
 
-    /// To be asked when the stream has ended: an event without its closing blank line is no event.
+    /// Returns how the stream ended. An event without its closing blank line is incomplete.
     #[must_use]
     pub fn finish(&self) -> Ending {
         let whole = self.failed.is_none() && self.line.is_empty() && self.block == Block::default();
-        if whole { Ending::Clean } else { Ending::Cut }
+        if whole { Ending::Clean } else { Ending::Truncated }
     }
 }
 
-/// The fields of an event that is not complete.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Block {
-    /// `None` until there is an `event` field, even one that says what is understood without it: a block has
-    /// begun.
+    /// `None` until there is an `event` field. `Some(Message)` differs from `None`, because it
+    /// means that an event has begun.
     kind: Option<Kind>,
-    /// `None` until there is a `data` field: one that is empty still makes an event.
+    /// `None` until there is a `data` field. An empty `data` field also makes an event.
     data: Option<Vec<u8>>,
     id: Option<String>,
     retry_ms: Option<u64>,
 }
 
 impl Block {
-    /// Takes one field. Comments come here too, as fields without a name, and are ignored as any unknown
-    /// field is.
+    /// Stores one field. Unknown fields are ignored. A comment is a field with an empty name.
     fn set(&mut self, name: &[u8], value: &[u8], max_data: usize) -> Result<(), DecodeError> {
         match name {
             b"data" => self.push_data(value, max_data)?,
@@ -249,7 +244,8 @@ impl Block {
                 data.push(b'\n');
                 data.extend_from_slice(value);
             }
-            // Most events are one line: its exact size is then the only allocation that the data ever needs.
+            // Most events have one data line, so an allocation of its exact size is usually the
+            // only one.
             None => self.data = Some(value.to_vec()),
         }
         Ok(())
@@ -285,7 +281,7 @@ fn lossy(value: &[u8]) -> String {
     String::from_utf8_lossy(value).into_owned()
 }
 
-/// A number of ASCII digits and nothing else; one too large to hold is the largest.
+/// Parses a number of ASCII digits. A number that is too large becomes `u64::MAX`.
 fn parse_digits(value: &[u8]) -> Option<u64> {
     if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
         return None;

@@ -1,9 +1,11 @@
-//! Server-sent events: the framing in which a server's messages travel.
+//! Server-sent events (SSE): the format of a stream of server messages.
 //!
-//! [`encode`] writes frames into a buffer, [`Decoder`] reads any server's stream, chunk by chunk, in bounded
-//! memory. Both follow the [WHATWG event stream] format; the one departure is told at [`Event`].
+//! [`encode`] writes frames into a buffer. [`Decoder`] reads a stream chunk by chunk, in bounded
+//! memory. Both follow the [WHATWG event stream] format, with one exception that [`Event`]
+//! describes.
 //!
-//! [WHATWG event stream]: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
+//! [WHATWG event stream]:
+//! https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
 
 mod decode;
 pub mod encode;
@@ -12,11 +14,11 @@ mod tests;
 
 pub use decode::{DecodeError, Decoder, Ending, Event, Kind, Limits};
 
-/// Where the first CR or LF is.
+/// Returns the position of the first CR or LF.
 ///
-/// Payloads are long and seldom hold a line end, so whole blocks are tested without a branch per byte: the
-/// compiler makes vector instructions of the inner loop, which it cannot do for a search that may stop at
-/// each byte.
+/// Payloads are long and rarely contain a line end. So the search tests whole blocks without a
+/// branch per byte, which lets the compiler use vector instructions. It cannot do so for a loop
+/// that may stop at each byte.
 fn find_line_end(bytes: &[u8]) -> Option<usize> {
     let (blocks, _) = bytes.as_chunks::<64>();
     let clean = blocks.iter().take_while(|block| !block.iter().fold(false, |hit, b| hit | is_line_end(*b)));

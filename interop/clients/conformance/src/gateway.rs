@@ -1,15 +1,15 @@
-//! A gateway in front of the server of a scenario.
+//! Starts a gateway in front of the server of a scenario.
 
 use std::error::Error;
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// A running gateway; dropped, it ends.
+/// A running gateway. It is killed when this value is dropped.
 pub(crate) struct Gateway {
     child: Child,
     url: String,
-    /// Kept open, so that it never writes to a closed pipe.
+    /// Kept open, so that the gateway never writes to a closed pipe.
     _stdout: BufReader<ChildStdout>,
 }
 
@@ -22,7 +22,7 @@ impl Gateway {
             .spawn()?;
         let mut stdout = BufReader::new(child.stdout.take().ok_or("no output")?);
         let mut line = String::new();
-        // The first address that it prints is its own.
+        // The first URL in the output is the address of the gateway.
         while !line.contains("http://") {
             line.clear();
             if stdout.read_line(&mut line)? == 0 {
@@ -41,7 +41,7 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // Fails if the gateway has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

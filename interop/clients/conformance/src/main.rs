@@ -1,14 +1,15 @@
 //! The client under test of the official conformance suite.
 //!
-//! The suite starts it with the address of a server as its last argument, and tells the revision and the arguments of
-//! tools in the environment. It does with every server what a curious user would: list what there is, and use it.
+//! The suite starts this program with the address of a server as the last argument. Environment
+//! variables contain the revision and the arguments of tools. The client lists what the server
+//! offers and uses each item once.
 //!
-//! With the path of the `steadfast` command in `STEADFAST_GATEWAY` it does all of that through a gateway, which is then under
-//! test.
+//! If `STEADFAST_GATEWAY` contains the path of the `steadfast` command, the client uses the server
+//! through a gateway, which is then under test.
 #![forbid(unsafe_code)]
 
 mod gateway;
-mod owner;
+mod handler;
 mod script;
 
 use std::error::Error;
@@ -17,14 +18,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gateway::Gateway;
-use steadfast_client::{Client, Config, Era, Revision, Standalone};
+use steadfast_client::{Client, Config, Era, Revision, StandaloneStream};
 
-/// How long to wait for a standalone stream. Some servers ask on it whatever stream the call came on.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long to wait for the standalone stream. Some servers send their requests on it, also those
+/// that belong to a call.
+const STANDALONE_LIMIT: Duration = Duration::from_secs(2);
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    match play().await {
+    match run().await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
@@ -33,7 +35,7 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn play() -> Result<(), Box<dyn Error>> {
+async fn run() -> Result<(), Box<dyn Error>> {
     let url = std::env::args().next_back().filter(|last| last.contains("://"));
     let url = url.ok_or("usage: steadfast-conformance-client URL")?;
     let gateway = std::env::var_os("STEADFAST_GATEWAY");
@@ -44,20 +46,20 @@ async fn play() -> Result<(), Box<dyn Error>> {
     config.info = r#"{"name":"steadfast-conformance-client","version":"1"}"#.to_owned();
     config.era = era(std::env::var("MCP_CONFORMANCE_PROTOCOL_VERSION").ok().as_deref());
     let context = std::env::var("MCP_CONFORMANCE_CONTEXT").ok();
-    config.standalone = Standalone::Held;
-    let owner = owner::Obliging::default();
-    let settled = Arc::clone(&owner.settled);
-    let client = Client::connect(config, owner).await?;
+    config.standalone_stream = StandaloneStream::Open;
+    let handler = handler::AcceptAll::default();
+    let settled = Arc::clone(&handler.settled);
+    let client = Client::connect(config, handler).await?;
     if !client.revision().is_modern() {
-        // Without it the calls are worth a try all the same.
-        let _ = tokio::time::timeout(PATIENCE, settled.notified()).await;
+        // The calls are tried without the standalone stream as well.
+        let _ = tokio::time::timeout(STANDALONE_LIMIT, settled.notified()).await;
     }
     script::explore(&client, context.as_deref()).await?;
     client.close().await?;
     Ok(())
 }
 
-/// A server of the suite speaks one revision; of those without sessions it is found out.
+/// A server of the suite has one revision. A stateless revision is found by probing.
 fn era(version: Option<&str>) -> Era {
     match version.and_then(Revision::parse) {
         Some(revision) if !revision.is_modern() => Era::Session(revision),

@@ -1,15 +1,15 @@
-//! What is done with a server: everything it lists is used once.
+//! Uses every tool, resource and prompt of a server once.
 
 use serde_json::{Map, Value, json};
 use steadfast_client::{Answer, Call, Client, Error};
 
-use crate::owner::fill;
+use crate::handler::fill;
 
-/// Two tools of one scenario: the schema of the first is to be given to the second.
+/// Two tools of one scenario. The second gets the schema of the first as its argument.
 const SCHEMA_TOOL: &str = "json_schema_2020_12_tool";
 const ECHO_TOOL: &str = "json_schema_echo";
 
-/// Lists tools, resources and prompts, and uses each; the context may say with which arguments.
+/// Lists tools, resources and prompts and uses each. The context may contain the arguments.
 pub(crate) async fn explore(client: &Client, context: Option<&str>) -> Result<(), Error> {
     let context: Value = context.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
     let server: Value = serde_json::from_slice(&client.server()).unwrap_or_default();
@@ -28,7 +28,7 @@ pub(crate) async fn explore(client: &Client, context: Option<&str>) -> Result<()
             calls.push(begin(client, "prompts/get", &json!({"name": prompt["name"]}))?);
         }
     }
-    // All are in flight by now.
+    // All calls are in flight now.
     for call in calls {
         call.answer().await?;
     }
@@ -57,7 +57,7 @@ fn schema_of(tools: &[Value], name: &str) -> Value {
     tool.map(|tool| tool["inputSchema"].clone()).unwrap_or_default()
 }
 
-/// Something for each argument that a tool cannot do without.
+/// Returns a value for each required argument of a tool.
 fn required(schema: &Value) -> Map<String, Value> {
     let names: Vec<_> =
         schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
@@ -72,7 +72,7 @@ async fn list(client: &Client, kind: &str) -> Result<Vec<Value>, Error> {
             let result: Value = serde_json::from_slice(&result).unwrap_or_default();
             Ok(result[kind].as_array().cloned().unwrap_or_default())
         }
-        // Not every server has everything.
+        // A server need not support every list.
         Answer::Error(_) => Ok(Vec::new()),
     }
 }

@@ -1,10 +1,12 @@
-//! The scripts of `interop/README.md` with the client of rmcp. Arguments: the script, the endpoint's URL, the control URL.
+//! Runs the scripts of `interop/README.md` with the client of rmcp. Arguments: the script, the URL
+//! of the endpoint, the URL of the control endpoint. Or: `calls`, the era, the URL of the endpoint.
 #![forbid(unsafe_code)]
-#![expect(deprecated, reason = "what 2026-07-28 deprecates is alive in every revision before")]
+#![expect(deprecated, reason = "features that 2026-07-28 deprecates exist in every revision before")]
 
+mod calls;
+mod control;
 mod demo;
 mod eras;
-mod stage;
 
 use std::env;
 use std::io::{self, Write};
@@ -13,11 +15,11 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use stage::Stage;
+use control::Control;
 
 const STEP_LIMIT: Duration = Duration::from_secs(30);
 
-/// What a step says of itself, or why it failed.
+/// Evidence of a step, or why it failed.
 type Outcome = Result<String, String>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,29 +34,35 @@ impl Verdict {
     }
 }
 
-/// One thread, so that notifications are handled in the order in which they came: rmcp spawns a task for each.
+/// Runs on one thread, so that notifications are handled in the order of arrival: rmcp spawns a
+/// task for each.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
+    if let [mode, era, url] = &arguments[..]
+        && mode == "calls"
+    {
+        return calls::run(era, url).await;
+    }
     let [script, url, control] = &arguments[..] else { return ExitCode::from(2) };
-    let stage = Stage::new(control.clone());
+    let control = Control::new(control.clone());
     let verdict = match &**script {
-        "demo" => demo::play(url, &stage, tell).await,
-        "eras" => eras::play(url, &stage, tell).await,
+        "demo" => demo::run(url, &control, report).await,
+        "eras" => eras::run(url, &control, report).await,
         _ => return ExitCode::from(2),
     };
     if verdict == Verdict::Passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-async fn in_time(step: impl Future<Output = Outcome>) -> Outcome {
-    tokio::time::timeout(STEP_LIMIT, step).await.unwrap_or_else(|_| Err("it took too long".to_owned()))
+async fn with_limit(step: impl Future<Output = Outcome>) -> Outcome {
+    tokio::time::timeout(STEP_LIMIT, step).await.unwrap_or_else(|_| Err("the step timed out".to_owned()))
 }
 
-fn tell(step: &str, outcome: Outcome) -> Verdict {
+fn report(step: &str, outcome: Outcome) -> Verdict {
     let verdict = if outcome.is_ok() { Verdict::Passed } else { Verdict::Failed };
     let ok = outcome.is_ok();
     let (Ok(detail) | Err(detail)) = outcome;
-    // If nobody listens, nobody minds.
+    // Fails if the driver has closed the pipe after a timeout.
     let _ = writeln!(io::stdout(), "{}", json!({"step": step, "ok": ok, "detail": detail}));
     verdict
 }

@@ -1,86 +1,84 @@
-//! The same for who may use an endpoint.
+//! Checks how an endpoint authenticates its clients.
 
 use std::path::PathBuf;
 
 use http::Uri;
-use steadfast_auth::{Algorithm, Keys, Settings, StartError};
+use steadfast_auth::{Algorithm, Keys, PrincipalClaims, Settings, StartError};
 use steadfast_client::transport::TlsFiles;
 
 use super::Checks;
-use crate::config::auth::{Auth, Jwt};
-use crate::config::endpoint::Endpoint;
-use crate::config::fault::Place;
-use crate::config::plan::{AuthPlan, Named};
+use crate::config::config_fault::Position;
+use crate::config::file::{Auth, EndpointTable, JwtTable, PrincipalClaim};
+use crate::config::plan::{AuthPlan, FileDigests};
 
 impl Checks<'_> {
-    pub(super) fn auth(&mut self, at: &str, written: &Endpoint) -> (AuthPlan, Named) {
-        let mut named = Named::default();
-        let plan = match written.auth {
+    pub(super) fn auth(&mut self, at: &str, table: &EndpointTable) -> (AuthPlan, FileDigests) {
+        let mut files = FileDigests::default();
+        let plan = match table.auth {
             Auth::None => AuthPlan::None,
             Auth::Forward => AuthPlan::Forward,
-            Auth::Jwt => AuthPlan::Jwt(Box::new(self.jwt(&format!("{at}.jwt"), &written.jwt, &mut named))),
+            Auth::Jwt => AuthPlan::Jwt(Box::new(self.jwt(&format!("{at}.jwt"), &table.jwt, &mut files))),
         };
-        (plan, named)
+        (plan, files)
     }
 
-    /// What cannot be read is noted, and something else is in its place.
-    fn jwt(&mut self, at: &str, jwt: &Jwt, named: &mut Named) -> Settings {
-        let (noted, resource) = (self.faults.len(), self.resource(at, jwt));
-        let is_resource_noted = self.faults.len() > noted;
-        let keys = self.keys(at, jwt, named);
+    /// Records a fault for each value that cannot be read, and uses a placeholder instead.
+    fn jwt(&mut self, at: &str, jwt: &JwtTable, files: &mut FileDigests) -> Settings {
+        let (faults, resource) = (self.faults.len(), self.resource(at, jwt));
+        let is_resource_recorded = self.faults.len() > faults;
+        let keys = self.jwks(at, jwt, files);
         let mut settings = Settings::new(resource, jwt.issuer.clone().unwrap_or_default(), keys);
-        jwt.apply(&mut settings);
+        settings.audiences = jwt.audience.all().to_vec();
+        settings.scopes.clone_from(&jwt.scopes);
+        settings.authorization_servers.clone_from(&jwt.authorization_servers);
+        settings.principal = match jwt.principal {
+            PrincipalClaim::Subject => PrincipalClaims::Subject,
+            PrincipalClaim::SubjectAndClient => PrincipalClaims::SubjectAndClient,
+        };
         settings.algorithms = self.algorithms(at, &jwt.algorithms);
-        if let Some(ca) = &jwt.keys_ca {
-            let files = TlsFiles { ca: Some(PathBuf::from(ca)), identity: None };
-            settings.tls = self.secured(&[(&format!("{at}.keys_ca"), ca)], &files, named);
-        }
-        for (key, time) in [
-            ("keys_fresh", jwt.keys_fresh),
-            ("keys_pause", jwt.keys_pause),
-            ("keys_timeout", jwt.keys_timeout),
-        ] {
-            self.not_zero(format!("{at}.{key}"), time);
+        if let Some(ca) = &jwt.jwks_ca {
+            let tls_files = TlsFiles { ca: Some(PathBuf::from(ca)), identity: None };
+            settings.tls = self.load_tls(&[(&format!("{at}.jwks_ca"), ca)], &tls_files, files);
         }
         for fault in settings.faults() {
             let (key, remedy) = match &fault {
-                StartError::Resource(_) if is_resource_noted => continue,
+                StartError::Resource(_) if is_resource_recorded => continue,
                 StartError::Resource(_) => ("resource", RESOURCE),
                 StartError::Issuer => ("issuer", "issuer = \"https://id.example.com\""),
-                // Each that cannot be read was noted.
+                // `algorithms` has recorded each unknown algorithm.
                 StartError::Algorithms if !jwt.algorithms.is_empty() => continue,
                 StartError::Algorithms => ("algorithms", "algorithms = [\"RS256\"]"),
                 StartError::Scope(_) => ("scopes", "scopes = [\"mcp:use\"]"),
-                StartError::KeysUrl(_) | StartError::KeysFile { .. } => ("keys", KEYS),
+                StartError::KeysUrl(_) | StartError::KeysFile { .. } => ("jwks", JWKS),
             };
             self.jwt_fault(&format!("{at}.{key}"), fault.to_string(), remedy);
         }
         settings
     }
 
-    fn resource(&mut self, at: &str, jwt: &Jwt) -> Uri {
+    fn resource(&mut self, at: &str, jwt: &JwtTable) -> Uri {
         let (key, text) = (format!("{at}.resource"), jwt.resource.as_deref());
         match text.map(str::parse) {
             Some(Ok(uri)) => return uri,
             Some(Err(error)) => {
-                let what = format!("{:?} is no address: {error}", text.unwrap_or_default());
+                let what = format!("{:?} is not a URL: {error}", text.unwrap_or_default());
                 self.jwt_fault(&key, what, RESOURCE);
             }
-            None => self.jwt_fault(&key, "it is not said what tokens have to be for", RESOURCE),
+            None => self.jwt_fault(&key, "the resource that tokens are for is not set", RESOURCE),
         }
         Uri::default()
     }
 
-    fn keys(&mut self, at: &str, jwt: &Jwt, named: &mut Named) -> Keys {
-        let key = format!("{at}.keys");
-        let Some(text) = &jwt.keys else {
-            self.jwt_fault(&key, "it is not said where the issuer's keys are", KEYS);
+    fn jwks(&mut self, at: &str, jwt: &JwtTable, files: &mut FileDigests) -> Keys {
+        let key = format!("{at}.jwks");
+        let Some(text) = &jwt.jwks else {
+            self.jwt_fault(&key, "the key set of the issuer is not set", JWKS);
             return Keys::File(PathBuf::new());
         };
         if !text.contains("://") {
-            let read = self.named(&key, text, KEYS, named);
-            if let Some(Err(error)) = read.map(|read| Keys::check_file(text.as_ref(), &read)) {
-                self.fault(&key, error.to_string(), KEYS);
+            let content = self.read_watched(&key, text, JWKS, files);
+            if let Some(Err(error)) = content.map(|content| Keys::check_file(text.as_ref(), &content)) {
+                self.fault(&key, error.to_string(), JWKS);
             }
             return Keys::File(text.into());
         }
@@ -88,8 +86,8 @@ impl Checks<'_> {
             Ok(uri) if uri.authority().is_some_and(|authority| !authority.as_str().contains('@')) => {
                 return Keys::Url(uri);
             }
-            Ok(_) => self.fault(&key, "the address of keys needs a host, and no credentials", KEYS),
-            Err(error) => self.fault(&key, format!("{text:?} is no address: {error}"), KEYS),
+            Ok(_) => self.fault(&key, "the URL of a key set needs a host, and no credentials", JWKS),
+            Err(error) => self.fault(&key, format!("{text:?} is not a URL: {error}"), JWKS),
         }
         Keys::File(PathBuf::new())
     }
@@ -108,9 +106,10 @@ impl Checks<'_> {
         found
     }
 
-    /// There are no flags for any of this.
+    /// There are no flags for `[endpoint.jwt]`, so the remedy for a flag names `--config`.
     fn jwt_fault(&mut self, key: &str, what: impl Into<String>, remedy: &str) {
-        let is_by_flag = matches!(self.written.place(key), Place::Named(name) if name.starts_with("--"));
+        let is_by_flag =
+            matches!(self.positions.find(key), Position::EnvOrFlag(name) if name.starts_with("--"));
         let remedy = if is_by_flag {
             format!("--config FILE, in which [endpoint.jwt] has {remedy}")
         } else {
@@ -120,5 +119,5 @@ impl Checks<'_> {
     }
 }
 
-const RESOURCE: &str = "resource = \"https://mcp.example.com/mcp\", the address that clients use";
-const KEYS: &str = "keys = \"https://id.example.com/jwks.json\", or the path of a file";
+const RESOURCE: &str = "resource = \"https://mcp.example.com/mcp\", the URL that clients use";
+const JWKS: &str = "jwks = \"https://id.example.com/jwks.json\", or the path of a file";

@@ -1,61 +1,61 @@
-//! Whether a program is there. One that is not may be before anybody needs it, so this keeps nothing from being served.
+//! Warns of programs that cannot be found. A program may be installed before its first session
+//! needs it, so this is no fault.
 
 use std::path::{Path, PathBuf};
 
 use super::Checks;
-use crate::config::endpoint::Stdio;
+use crate::config::file::Stdio;
 
-/// Where systems look if there is no `PATH`.
-const USUAL: &str = "/bin:/usr/bin";
+/// The search path of operating systems if `PATH` is not set.
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
 impl Checks<'_> {
-    /// `stdio` has the values of its variables.
-    pub(super) fn look_for_program(&mut self, at: &str, stdio: &Stdio) {
-        if self.places_of(stdio).iter().any(|place| (self.world.is_program)(place)) {
+    /// Expects the variables of `stdio` to be resolved.
+    pub(super) fn find_program(&mut self, at: &str, stdio: &Stdio) {
+        if self.candidates(stdio).iter().any(|path| (self.environment.is_executable)(path)) {
             return;
         }
         let command = &stdio.command;
         let (what, remedy) = if is_name(command) {
-            // What is in it is a value of the environment, which nobody else is told.
-            let what = format!("no program {command:?} is in its PATH");
-            (what, "its path, or a PATH that leads to it, in `stdio.env` or where the gateway is started")
+            // The value of PATH may be secret, so the message does not contain it.
+            let what = format!("no program {command:?} is in the PATH of the program");
+            (what, "the path of the program, or another PATH in `stdio.env` or for the gateway")
         } else {
-            (
-                format!("{command} is no file that can be run"),
-                "a path of a program that may be run (chmod +x)",
-            )
+            (format!("{command} is not an executable file"), "the path of an executable file (chmod +x)")
         };
         self.warn(format!("{at}.stdio.command"), what, remedy);
     }
 
-    /// A name that can be none is a fault. A variable that is not set is worth a warning: it may be optional.
+    /// An invalid name is a fault. A variable that is not set is a warning, because it may be
+    /// optional.
     pub(super) fn inherited_variables(&mut self, at: &str, stdio: &Stdio) {
         for (index, name) in stdio.inherit_env.iter().enumerate() {
             let key = format!("{at}.stdio.inherit_env[{index}]");
             if name.is_empty() || name.contains(['=', '\0']) {
-                let what = format!("{name:?} is no name of a variable");
+                let what = format!("{name:?} is not the name of a variable");
                 self.fault(key, what, "a name such as GITHUB_TOKEN; `env` sets values");
-            } else if !self.world.variables.contains_key(name) {
-                let what = format!("the variable {name} is not set, so the program does not receive it");
-                self.warn(key, what, "the variable where the gateway is started, or a value in `env`");
+            } else if !self.environment.variables.contains_key(name) {
+                let what =
+                    format!("the environment variable {name} is not set, so the program does not inherit it");
+                self.warn(key, what, "the variable for the gateway, or a value in `env`");
             }
         }
     }
 
-    /// Everything that it may be, as the operating system sees it: a path leads from the folder where it is started, and a name is
-    /// looked for in the `PATH` that it will have itself.
-    fn places_of(&self, stdio: &Stdio) -> Vec<PathBuf> {
-        let folder = Path::new(stdio.folder.as_deref().unwrap_or_default());
+    /// The files that the operating system would try. A path starts at the working directory of the
+    /// program. A name is looked up in the `PATH` of the program.
+    fn candidates(&self, stdio: &Stdio) -> Vec<PathBuf> {
+        let cwd = Path::new(stdio.cwd.as_deref().unwrap_or_default());
         if !is_name(&stdio.command) {
-            return vec![folder.join(&stdio.command)];
+            return vec![cwd.join(&stdio.command)];
         }
         let paths = std::env::split_paths(self.path_of(stdio));
-        paths.map(|path| folder.join(path).join(&stdio.command)).collect()
+        paths.map(|path| cwd.join(path).join(&stdio.command)).collect()
     }
 
     fn path_of<'a>(&'a self, stdio: &'a Stdio) -> &'a str {
-        let path = stdio.env.get("PATH").or_else(|| self.world.variables.get("PATH"));
-        path.map_or(USUAL, String::as_str)
+        let path = stdio.env.get("PATH").or_else(|| self.environment.variables.get("PATH"));
+        path.map_or(DEFAULT_PATH, String::as_str)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Which endpoints are the same, as far as sessions are concerned.
+//! The identity of endpoints.
 
 use super::*;
 
@@ -7,9 +7,9 @@ fn identity(endpoint: &str) -> String {
     plan.endpoints[0].identity.name().to_string()
 }
 
-/// Gateways of different versions share stores, so the hash of an endpoint never changes.
+/// Gateways of different versions share stores.
 #[test]
-fn hashes_are_for_ever() {
+fn the_hash_of_an_endpoint_never_changes() {
     for (endpoint, expect) in [
         ("demo = true", "eaf2f58528c31064"),
         ("upstream = \"http://127.0.0.1:8000/mcp\"", "78379abdab97af9c"),
@@ -34,7 +34,7 @@ fn the_server_and_the_path_make_the_identity() {
         ],
         [
             "stdio = { command = \"here\" }",
-            "stdio = { command = \"here\", env = { A = \"b\" }, processes = 3 }",
+            "stdio = { command = \"here\", env = { A = \"b\" }, max_processes = 3 }",
         ],
         ["demo = true", "demo = true\npath = \"/mcp\""],
         ["demo = true\nid = \"x\"", "upstream = \"http://a/mcp\"\npath = \"/other\"\nid = \"x\""],
@@ -55,7 +55,7 @@ fn the_server_and_the_path_make_the_identity() {
         "stdio = { command = \"here\" }",
         "stdio = { command = \"here\", args = [\"a\", \"b\"] }",
         "stdio = { command = \"here\", args = [\"a b\"] }",
-        "stdio = { command = \"here\", folder = \"/folder\" }",
+        "stdio = { command = \"here\", cwd = \"/folder\" }",
     ];
     let all: std::collections::BTreeSet<String> = different.into_iter().map(identity).collect();
     assert_eq!(all.len(), different.len(), "{all:?}");
@@ -69,14 +69,14 @@ fn an_id_is_short_and_plain_and_of_one_endpoint() {
         check(&with(id), &[]);
     }
     for id in ["", "a b", "a\tb", "é", "a\"b", &"x".repeat(65)] {
-        check(&with(id), &[&format!("f.toml:3:6: endpoint[0].id: {id:?} is no identity")]);
+        check(&with(id), &[&format!("f.toml:3:6: endpoint[0].id: {id:?} is not an identity")]);
     }
     let two = |id: &str| format!("{}[[endpoint]]\npath = \"/b\"\ndemo = true\n{id}", with("x"));
     check(&two(""), &[]);
     check(&two("id = \"y\""), &[]);
     check(
         &two("id = \"x\""),
-        &["f.toml:7:6: endpoint[1].id: the endpoint /mcp has the identity \"x\" already"],
+        &["f.toml:7:6: endpoint[1].id: the endpoint /mcp has the identity \"x\" as well"],
     );
     check(
         "[defaults]\nid = \"x\"\n[[endpoint]]\ndemo = true",

@@ -1,25 +1,25 @@
-//! Programs that are not there.
+//! Warnings of programs that cannot be found.
 
 use super::*;
 
-/// What is wrong with a program that keeps nothing from being served.
+/// Returns the warnings of a configuration without faults.
 fn warnings(stdio: &str, variables: &[(&str, &str)]) -> Vec<String> {
     let plan = read(&format!("[[endpoint]]\nstdio = {{ {stdio} }}\n"), variables, &[]);
     plan.expect("a plan").warnings.iter().map(ToString::to_string).collect()
 }
 
 #[test]
-fn a_program_is_looked_for_where_it_will_be() {
+fn a_program_is_looked_up_as_at_its_start() {
     for (stdio, path) in [
         (r#"command = "here""#, None),
         (r#"command = "here""#, Some("/opt:/usr/bin")),
         (r#"command = "/usr/bin/here""#, Some("")),
         (r#"command = "there", env = { PATH = "/folder/bin" }"#, Some("/usr/bin")),
         (r#"command = "there", env = { PATH = "env:OTHER" }"#, None),
-        // From the folder in which it is started.
-        (r#"command = "bin/there", folder = "/folder""#, None),
-        (r#"command = "./bin/there", folder = "/folder""#, None),
-        (r#"command = "there", folder = "/folder", env = { PATH = "bin" }"#, None),
+        // From the working directory.
+        (r#"command = "bin/there", cwd = "/folder""#, None),
+        (r#"command = "./bin/there", cwd = "/folder""#, None),
+        (r#"command = "there", cwd = "/folder", env = { PATH = "bin" }"#, None),
     ] {
         let mut variables = vec![("OTHER", "/folder/bin")];
         variables.extend(path.map(|path| ("PATH", path)));
@@ -28,40 +28,44 @@ fn a_program_is_looked_for_where_it_will_be() {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_told() {
-    let name = "its path, or a PATH that leads to it, in `stdio.env` or where the gateway is started";
-    let file = "a path of a program that may be run (chmod +x)";
+fn a_program_that_is_missing_is_a_warning() {
+    let name = "the path of the program, or another PATH in `stdio.env` or for the gateway";
+    let file = "the path of an executable file (chmod +x)";
     for (stdio, what, remedy) in [
-        (r#"command = "there""#, r#"no program "there" is in its PATH"#, name),
-        (r#"command = "here", env = { PATH = "/opt" }"#, r#"no program "here" is in its PATH"#, name),
-        (r#"command = "./here""#, "./here is no file that can be run", file),
-        (r#"command = "bin/there""#, "bin/there is no file that can be run", file),
-        (r#"command = "/usr/bin/there""#, "/usr/bin/there is no file that can be run", file),
+        (r#"command = "there""#, r#"no program "there" is in the PATH of the program"#, name),
+        (
+            r#"command = "here", env = { PATH = "/opt" }"#,
+            r#"no program "here" is in the PATH of the program"#,
+            name,
+        ),
+        (r#"command = "./here""#, "./here is not an executable file", file),
+        (r#"command = "bin/there""#, "bin/there is not an executable file", file),
+        (r#"command = "/usr/bin/there""#, "/usr/bin/there is not an executable file", file),
     ] {
-        let told = format!("f.toml:2:21: endpoint[0].stdio.command: {what}\n  try: {remedy}");
-        assert_eq!(warnings(stdio, &[("PATH", "/usr/bin")]), [told], "{stdio}");
+        let warning = format!("f.toml:2:21: endpoint[0].stdio.command: {what}\n  try: {remedy}");
+        assert_eq!(warnings(stdio, &[("PATH", "/usr/bin")]), [warning], "{stdio}");
     }
 }
 
 #[test]
-fn variables_that_a_program_cannot_receive_are_told() {
+fn variables_that_a_program_cannot_inherit_are_a_warning() {
     let there = r#"command = "/usr/bin/here""#;
     let inherit = |names: &str| format!("{there}, inherit_env = [{names}]");
     let variables = [("SET", "s")];
     assert_eq!(warnings(&inherit(r#""SET""#), &variables), Vec::<String>::new());
-    let told = "f.toml:2:60: endpoint[0].stdio.inherit_env[1]: the variable ABSENT is not set, so the program does not receive it\n  \
-                try: the variable where the gateway is started, or a value in `env`";
-    assert_eq!(warnings(&inherit(r#""SET", "ABSENT""#), &variables), [told]);
+    let warning = "f.toml:2:60: endpoint[0].stdio.inherit_env[1]: the environment variable ABSENT is not set, so the program does not inherit it\n  \
+                try: the variable for the gateway, or a value in `env`";
+    assert_eq!(warnings(&inherit(r#""SET", "ABSENT""#), &variables), [warning]);
     for (stdio, fault) in [
         (
             inherit(r#""A=B""#),
-            r#"f.toml:2:53: endpoint[0].stdio.inherit_env[0]: "A=B" is no name of a variable"#,
+            r#"f.toml:2:53: endpoint[0].stdio.inherit_env[0]: "A=B" is not the name of a variable"#,
         ),
-        (inherit(r#""""#), r#"f.toml:2:53: endpoint[0].stdio.inherit_env[0]: "" is no name of a variable"#),
+        (
+            inherit(r#""""#),
+            r#"f.toml:2:53: endpoint[0].stdio.inherit_env[0]: "" is not the name of a variable"#,
+        ),
     ] {
         check(&format!("[[endpoint]]\nstdio = {{ {stdio} }}\n"), &[fault]);
     }
-    let zero = format!("[[endpoint]]\nstdio = {{ {there}, idle = \"0s\" }}\n");
-    let faults = read(&zero, &[], &[]).expect_err("a fault");
-    assert!(format!("{faults:?}").contains("stdio.idle"), "{faults:?}");
 }

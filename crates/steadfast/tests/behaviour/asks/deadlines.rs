@@ -1,4 +1,5 @@
-//! An ask that is not answered in time: its asker gets an error, its client is told, and a late answer is refused.
+//! An ask that is not answered in time: its asker gets an error, its client is told, and a late
+//! answer is refused.
 
 use std::time::Duration;
 
@@ -18,9 +19,10 @@ crate::on_every_store!(
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-async fn host(backing: Backing, asks: usize) -> Host {
-    let limits = Limits { asks, ..Limits::default() };
-    Host::start(backing, move |builder| builder.ask_deadline(DEADLINE).limits(limits.clone())).await
+async fn host(backing: Backing, server_requests: usize) -> Host {
+    let limits = Limits { server_requests, ..Limits::default() };
+    Host::start(backing, move |builder| builder.server_request_deadline(DEADLINE).limits(limits.clone()))
+        .await
 }
 
 async fn an_ask_ends_at_its_deadline_and_not_before(backing: Backing) {

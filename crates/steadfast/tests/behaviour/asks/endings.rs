@@ -1,4 +1,5 @@
-//! Asks end with what caused them: each has one outcome, the client is told, and late answers are refused.
+//! Asks end with what caused them: each has one outcome, the client is told, and late answers are
+//! refused.
 
 use std::time::Duration;
 
@@ -59,7 +60,9 @@ async fn the_session_is_deleted(backing: Backing) {
 }
 
 async fn the_session_is_deleted_while_an_ask_waits_for_its_turn(backing: Backing) {
-    let host = Host::start(backing, |builder| builder.limits(Limits { asks: 1, ..Limits::default() })).await;
+    let host =
+        Host::start(backing, |builder| builder.limits(Limits { server_requests: 1, ..Limits::default() }))
+            .await;
     let session = Session::open(&host).await;
     let mut stream = session.tool(1, "ask_many", json!({"n": 1})).stream().await;
     let (ask, _) = question_of(&stream.message().await);
@@ -111,7 +114,7 @@ async fn the_handler_is_done(backing: Backing) {
 
 /// What is over makes room: nothing piles up that refuses the next.
 async fn the_handler_asks_for_ever_and_gives_up_each_time(backing: Backing) {
-    let limits = Limits { asks: 1, stream_bytes: 4_000, ..Limits::default() };
+    let limits = Limits { server_requests: 1, stream_bytes: 4_000, ..Limits::default() };
     let host = Host::start(backing, move |builder| builder.limits(limits.clone())).await;
     let session = Session::open(&host).await;
     host.gates.open("at once");
@@ -129,7 +132,9 @@ async fn the_handler_asks_for_ever_and_gives_up_each_time(backing: Backing) {
 }
 
 async fn what_waits_for_its_turn_ends_with_its_call(backing: Backing) {
-    let host = Host::start(backing, |builder| builder.limits(Limits { asks: 1, ..Limits::default() })).await;
+    let host =
+        Host::start(backing, |builder| builder.limits(Limits { server_requests: 1, ..Limits::default() }))
+            .await;
     let session = Session::open(&host).await;
     let mut first = session.tool(1, "ask_many", json!({"n": 1})).stream().await;
     let (ask, _) = question_of(&first.message().await);

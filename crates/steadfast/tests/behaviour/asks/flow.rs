@@ -60,7 +60,9 @@ async fn a_thousand_asks_keep_to_the_bound_and_none_is_lost(backing: Backing) {
 }
 
 async fn calls_share_the_bound_and_take_turns(backing: Backing) {
-    let host = Host::start(backing, |builder| builder.limits(Limits { asks: 3, ..Limits::default() })).await;
+    let host =
+        Host::start(backing, |builder| builder.limits(Limits { server_requests: 3, ..Limits::default() }))
+            .await;
     let session = Session::open(&host).await;
     let (mut first, of_first) = asking(&session, 1, 2).await;
     let (mut second, of_second) = asking(&session, 2, 2).await;

@@ -19,7 +19,7 @@ pub(crate) fn accepted(text: &str) -> Value {
     json!({"action": "accept", "content": {"text": text}})
 }
 
-/// What the client is told when nobody waits for its answer.
+/// The notification that the server sends when it no longer waits for the client's answer.
 pub(crate) fn withdrawal(ask: &Value) -> Value {
     json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": ask}})
 }
@@ -37,8 +37,9 @@ pub(crate) fn question_of(ask: &Value) -> (Value, String) {
     (ask["id"].clone(), ask["params"]["message"].as_str().expect("a question").to_owned())
 }
 
-/// A call that asks so many times and tells of each: what it tells overtakes what has to wait for its turn, so when this
-/// returns, everything was asked. Gives the asks that had their turn at once.
+/// A call that asks so many times and tells of each: what it tells overtakes what has to wait for
+/// its turn, so when this returns, everything was asked. Gives the asks that had their turn at
+/// once.
 async fn asking(session: &Session, id: u64, n: u64) -> (Stream, Vec<Value>) {
     let mut stream = session.tool(id, "ask_and_tell", json!({"n": n})).stream().await;
     let (mut asked, mut told) = (Vec::new(), 0);
@@ -53,7 +54,8 @@ async fn asking(session: &Session, id: u64, n: u64) -> (Stream, Vec<Value>) {
     (stream, asked)
 }
 
-/// An answer that comes too late, is repeated or was never asked for: it is told so and changes nothing.
+/// An answer that comes too late, is repeated or was never asked for: it is told so and changes
+/// nothing.
 #[track_caller]
 pub(crate) fn assert_unasked(reply: &Reply) {
     assert_eq!(reply.refusal(), (400, -32600), "{}", reply.text());
@@ -65,7 +67,7 @@ pub(crate) fn assert_unasked(reply: &Reply) {
     );
 }
 
-/// Answers an ask that nobody waits for any more.
+/// Answers a request for which the server no longer waits.
 pub(crate) async fn answer_too_late(session: &Session, ask: &Value) {
     assert_unasked(&session.answer(ask, accepted("too late")).await);
 }

@@ -1,6 +1,7 @@
-//! A process that ends takes its askers with it: what they asked is withdrawn, and their calls get an error.
+//! A process that ends takes its askers with it: what they asked is withdrawn, and their calls get
+//! an error.
 
-use steadfast::AskOrder;
+use steadfast::ServerRequestOrder;
 
 use crate::support::{Backing, Host, Session, json};
 
@@ -45,7 +46,9 @@ async fn a_restart_resolves_every_open_ask() {
 
 #[tokio::test]
 async fn an_ask_waits_for_room_that_another_process_takes() {
-    let one = Host::start(Backing::Sqlite, |builder| builder.ask_order(AskOrder::Strict)).await;
+    let one =
+        Host::start(Backing::Sqlite, |builder| builder.server_request_order(ServerRequestOrder::Strict))
+            .await;
     let other = one.beside().await;
     let session = Session::open(&one).await;
     let mut first = session.tool(1, "ask_many", json!({"n": 1})).stream().await;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use steadfast::AskOrder;
+use steadfast::ServerRequestOrder;
 use steadfast::store::MemoryStore;
 use steadfast_session::Rules;
 
@@ -16,11 +16,12 @@ crate::on_every_store!(one_ask_at_a_time_in_order, the_next_is_sent_when_the_for
 async fn strict(backing: Backing) -> Host {
     Host::start(backing, move |builder| {
         match backing {
-            // A store that was given brings limits of its own, so the process has to see to it alone.
+            // A store that was given brings limits of its own, so the process has to see to it
+            // alone.
             Backing::Memory => builder.custom_store(Arc::new(MemoryStore::new(Rules::default()))),
             _ => builder,
         }
-        .ask_order(AskOrder::Strict)
+        .server_request_order(ServerRequestOrder::Strict)
     })
     .await
 }
@@ -39,7 +40,8 @@ async fn one_ask_at_a_time_in_order(backing: Backing) {
     assert!(stream.message().await["result"].is_object());
 }
 
-/// An error, a withdrawal and the end of its call are outcomes, too; and other sessions have turns of their own.
+/// An error, a withdrawal and the end of its call are outcomes, too; and other sessions have turns
+/// of their own.
 async fn the_next_is_sent_when_the_former_is_over(backing: Backing) {
     let host = strict(backing).await;
     let session = Session::open(&host).await;

@@ -89,7 +89,7 @@ async fn the_second_is_refused_before_and_after_the_first_was_collected(backing:
 }
 
 async fn what_waits_for_its_turn_is_asked_next(backing: Backing) {
-    let nodes = Nodes::with(backing, Limits { asks: 1, ..Limits::default() }).await;
+    let nodes = Nodes::with(backing, Limits { server_requests: 1, ..Limits::default() }).await;
     let (session, there) = nodes.open_session().await;
     let mut stream = session.tool(1, "ask_many", json!({"n": 3})).stream().await;
     for no in ["0", "1", "2"] {

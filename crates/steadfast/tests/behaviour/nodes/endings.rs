@@ -92,7 +92,7 @@ async fn an_ask_past_its_deadline_while_its_answer_is_kept(backing: Backing) {
     answer_too_late(&there, &ask).await;
 }
 
-/// The answer was accepted, and then nobody was there to collect it.
+/// The store accepted the answer, and the node that waited for it died before it read it.
 #[tokio::test]
 async fn a_node_that_dies_before_it_has_collected() {
     let Nodes { mut one, other, faults, .. } = Nodes::start(Backing::Sqlite).await;
@@ -102,7 +102,7 @@ async fn a_node_that_dies_before_it_has_collected() {
     let priming = stream.next().await.and_then(|frame| frame.id).unwrap();
     let ask = asked(&mut stream).await;
     let _gate = blindfold(&faults);
-    assert_eq!(there.answer(&ask, accepted("for nobody")).await.status, 202);
+    assert_eq!(there.answer(&ask, accepted("for a dead node")).await.status, 202);
     struck(&faults, 1).await;
     one.crash().await;
     let told = async {
@@ -121,7 +121,7 @@ async fn a_node_that_dies_before_it_has_collected() {
     assert_eq!(there.say(1, "echo", json!({"text": "free"})).await, "free");
 }
 
-/// The same with two processes that are left to themselves.
+/// A node dies while it waits for the client, without injected faults.
 #[tokio::test]
 async fn a_node_that_dies_while_it_asks() {
     let mut one = Host::plain(Backing::Sqlite).await;
@@ -132,8 +132,8 @@ async fn a_node_that_dies_while_it_asks() {
     let priming = stream.next().await.and_then(|frame| frame.id).unwrap();
     let ask = asked(&mut stream).await;
     one.crash().await;
-    // Nobody knows yet that it is dead, or everybody does.
-    let status = there.answer(&ask, accepted("for nobody")).await.status;
+    // The other node may or may not know yet that this one is dead.
+    let status = there.answer(&ask, accepted("for a dead node")).await.status;
     assert!(matches!(status, 202 | 400), "{status}");
     other.sweep_after(Duration::ZERO).await;
     let told = there.resume(&priming).send().await.answers();

@@ -1,4 +1,5 @@
-//! A store that leaves a node in doubt about an answer: it is taken once and heard once, or its client is told the truth.
+//! A store that leaves a node in doubt about an answer: it is taken once and heard once, or its
+//! client is told the truth.
 
 use steadfast::store::testing::{Fault, Gate, Operation};
 use steadfast_session::Command;
@@ -43,7 +44,7 @@ async fn giving_it_to_the_store(backing: Backing) {
         gate.open();
         assert_eq!(stream.messages().await.iter().map(said).collect::<Vec<_>>(), [heard("once")], "{plan:?}");
     }
-    assert_eq!(nodes.other_faults.struck(), 6);
+    assert_eq!(nodes.other_faults.injected(), 6);
 }
 
 async fn finding_and_collecting_it(backing: Backing) {
@@ -64,7 +65,7 @@ async fn finding_and_collecting_it(backing: Backing) {
         session.notify("notifications/ask", json!({})).await;
         let ask = asked(&mut listener).await;
         for fault in held {
-            nodes.faults.push_for(|operation| matches!(operation, Operation::Held(_)), fault);
+            nodes.faults.push_for(|operation| matches!(operation, Operation::Holdings(_)), fault);
         }
         strike(&nodes.faults, |c| matches!(c, Command::Collect(_)), &collect);
         assert_eq!(there.answer(&ask, accepted("once")).await.status, 202);
@@ -84,7 +85,7 @@ async fn finding_and_collecting_it(backing: Backing) {
     assert_eq!(nodes.one.gates.count("answered"), 4);
 }
 
-/// The truth is that nobody can say what became of it. It was heard once.
+/// No node can say what became of the answer. The tool received it once.
 async fn an_answer_that_was_collected_before_the_doubt_was_resolved(backing: Backing) {
     let nodes = Nodes::start(backing).await;
     let (session, there) = nodes.open_session().await;
@@ -102,7 +103,8 @@ async fn an_answer_that_was_collected_before_the_doubt_was_resolved(backing: Bac
     answer_too_late(&there, &ask).await;
 }
 
-/// Two clients, or one that tried both: one of the answers is taken, and the other one's sender is told so.
+/// Two clients, or one that tried both: one of the answers is taken, and the other one's sender is
+/// told so.
 async fn an_answer_elsewhere_while_one_here_is_in_doubt(backing: Backing) {
     let nodes = Nodes::start(backing).await;
     let (session, there) = nodes.open_session().await;
@@ -127,7 +129,8 @@ async fn an_answer_elsewhere_while_one_here_is_in_doubt(backing: Backing) {
     assert_eq!(stream.messages().await.iter().map(said).collect::<Vec<_>>(), [heard("there")]);
 }
 
-/// The store has taken the ask and nobody has the answer: the asker does not wait for ever.
+/// The store has accepted the request and holds no answer to it. The tool that asked does not wait
+/// for ever.
 async fn an_answer_here_that_stays_in_doubt(backing: Backing) {
     let crate::store_faults::Faulty { host, faults } = crate::lost_track::impatient(backing).await;
     let session = crate::support::Session::open(&host).await;

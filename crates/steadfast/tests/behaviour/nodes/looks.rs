@@ -1,4 +1,5 @@
-//! A node that shares its store looks for what others have done: not when there is nothing that they could have changed.
+//! A node that shares its store looks for what others have done: not when there is nothing that
+//! they could have changed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,8 +22,8 @@ impl Counts {
         let counted = counts.clone();
         faults.script(move |operation| {
             let which = match operation {
-                Operation::Elsewhere => 0,
-                Operation::Held(_) => 1,
+                Operation::ExternalChangeCount => 0,
+                Operation::Holdings(_) => 1,
                 _ => return None,
             };
             counted.0[which].fetch_add(1, Ordering::SeqCst);
@@ -48,7 +49,7 @@ impl Counts {
 }
 
 #[tokio::test]
-async fn nobody_looks_while_nobody_else_writes() {
+async fn no_node_looks_while_no_other_node_writes() {
     let nodes = Nodes::start(Backing::Sqlite).await;
     let (session, there) = nodes.open_session().await;
     let counts = Counts::of(&nodes.faults);
@@ -67,7 +68,8 @@ async fn nobody_looks_while_nobody_else_writes() {
     assert_eq!(said(&waiting.message().await), "done");
 }
 
-/// A call is cancelled before its node knows that it has begun, and nothing changes elsewhere after that.
+/// A call is cancelled before its node knows that it has begun, and nothing changes elsewhere after
+/// that.
 #[tokio::test]
 async fn a_look_that_came_too_early_is_repeated() {
     let nodes = Nodes::start(Backing::Sqlite).await;
@@ -88,8 +90,8 @@ async fn a_look_that_came_too_early_is_repeated() {
     nodes.one.gates.reached("cancelled", 1).await;
 }
 
-/// A part of the store is away, with all sessions but one in it. What happens in that one is found all the same, whichever is
-/// looked at first.
+/// A part of the store is away, with all sessions but one in it. What happens in that one is found
+/// all the same, whichever is looked at first.
 #[tokio::test]
 async fn sessions_that_cannot_be_looked_at_hold_up_no_other() {
     let nodes = Nodes::start(Backing::Sqlite).await;
@@ -102,7 +104,7 @@ async fn sessions_that_cannot_be_looked_at_hold_up_no_other() {
     let (there, away) = sessions.split_last().unwrap();
     let id = there.0.session_id();
     nodes.faults.script(move |operation| {
-        matches!(operation, Operation::Held(session) if session != id).then_some(Fault::BeforeCommit)
+        matches!(operation, Operation::Holdings(session) if session != id).then_some(Fault::BeforeCommit)
     });
     assert_eq!(there.1.cancel(1).await.status, 202);
     nodes.one.gates.reached("cancelled", 1).await;

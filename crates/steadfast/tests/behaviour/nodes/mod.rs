@@ -68,7 +68,7 @@ fn blindfold(faults: &Faults) -> Gate {
     let gate = Gate::new();
     let held = gate.clone();
     faults.script(move |operation| {
-        matches!(operation, Operation::Held(_)).then(|| Fault::HoldBefore(held.clone()))
+        matches!(operation, Operation::Holdings(_)).then(|| Fault::HoldBefore(held.clone()))
     });
     gate
 }
@@ -76,7 +76,7 @@ fn blindfold(faults: &Faults) -> Gate {
 /// Waits until as many calls of the store were struck.
 async fn struck(faults: &Faults, count: u64) {
     let struck = async {
-        while faults.struck() < count {
+        while faults.injected() < count {
             tokio::task::yield_now().await;
         }
     };

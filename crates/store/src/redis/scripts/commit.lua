@@ -1,17 +1,19 @@
--- Commits to a session if it still has the version that the writer saw. Otherwise gives the session to the writer.
+-- Commits to a session if it has the expected version. Otherwise returns the session.
 --
--- KEYS: the rows, the events.
--- ARGV: the version seen (empty if there must be no session), the next version (empty to write nothing), how long to keep
---       the session, how many rows to put, rows to drop, events to append, events to forget, 1 if it must be done even if
---       the server is full; then these.
--- Gives {1} if it is done, {0} if there is no such session, else {2, rows, names of events}.
-local seen = redis.call('HGET', KEYS[1], '=') or ''
-if seen ~= ARGV[1] then
-  if seen == '' then return {0} end
+-- KEYS: rows, events.
+-- ARGV: the expected version (empty if the session must not exist), the new version (empty to write
+-- nothing), the time to live of the session, the number of rows to put, rows to delete, events to
+-- append, events to delete, 1 if the commit must succeed on a full server; then these rows and
+-- events.
+-- Returns {1} if it has committed, {0} if the session does not exist, else {2, rows, names of
+-- events}.
+local current = redis.call('HGET', KEYS[1], '=') or ''
+if current ~= ARGV[1] then
+  if current == '' then return {0} end
   return {2, redis.call('HGETALL', KEYS[1]), redis.call('HKEYS', KEYS[2])}
 end
 
--- Lua takes no more than some thousand arguments at once.
+-- Lua cannot unpack more than some thousand arguments at once.
 local function each(command, key, first, count, width)
   local last = first + count * width - 1
   while first <= last do
@@ -22,7 +24,8 @@ local function each(command, key, first, count, width)
   return last + 1
 end
 
--- A server that is full refuses what takes memory, unless the script has written before: then it has to come to its end.
+-- A full server refuses commands that take memory, unless the script has written before. Then it
+-- lets the script complete.
 if ARGV[8] == '1' then redis.call('PEXPIRE', KEYS[1], ARGV[3]) end
 if ARGV[2] ~= '' then
   redis.call('HSET', KEYS[1], '=', ARGV[2])

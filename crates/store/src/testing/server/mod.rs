@@ -1,4 +1,5 @@
-//! Servers for tests, each on a port and in a folder of its own. They end with their owner, however that ends.
+//! Database servers for tests, each with its own port and folder. A server ends when its owner is
+//! dropped, and also if the test process is killed.
 
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -14,31 +15,33 @@ pub use postgres::PostgresServer;
 #[cfg(feature = "redis")]
 pub use redis::{RedisCluster, RedisServer};
 
-/// How long a server may take to start, and how often to look.
-const PATIENCE: Duration = Duration::from_secs(20);
-const LOOK: Duration = Duration::from_millis(10);
+/// How long a server may take to start.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// How often to check whether a server has started.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A name that nothing else has: a prefix for keys, a schema, or a folder.
+/// Returns a unique name, for a key prefix, a schema or a folder.
 pub fn fresh_name() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     format!("steadfast-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// What is to be done without a program that is not there: a developer does without the tests, CI does not.
-fn absent(program: &str) {
-    assert!(std::env::var_os("CI").is_none(), "there is no `{program}` here");
-    eprintln!("skipped: there is no `{program}` here (in CI this is a failure)");
+/// Reports that a program is missing. On a developer's machine the tests are skipped; in CI this is
+/// a failure.
+fn report_missing(program: &str) {
+    assert!(std::env::var_os("CI").is_none(), "`{program}` is not installed");
+    eprintln!("skipped: `{program}` is not installed (in CI this is a failure)");
 }
 
-/// Whether something comes true before long.
-fn soon(holds: impl Fn() -> bool) -> bool {
-    let looks = PATIENCE.as_millis() / LOOK.as_millis();
-    (0..looks).any(|_| {
-        let held = holds();
-        if !held {
-            std::thread::sleep(LOOK);
+/// Waits until a condition holds. Returns false after [`START_TIMEOUT`].
+fn becomes_true(condition: impl Fn() -> bool) -> bool {
+    let polls = START_TIMEOUT.as_millis() / POLL_INTERVAL.as_millis();
+    (0..polls).any(|_| {
+        let is_true = condition();
+        if !is_true {
+            std::thread::sleep(POLL_INTERVAL);
         }
-        held
+        is_true
     })
 }
 

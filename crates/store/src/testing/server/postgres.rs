@@ -1,26 +1,25 @@
 //! A PostgreSQL server for tests.
 
 use std::ffi::OsStr;
-use std::fs;
-use std::io;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
+use std::{fs, io};
 
-use super::{absent, free_port, fresh_name, soon};
+use super::{becomes_true, free_port, fresh_name, report_missing};
 
-/// Where distributions keep it, by version.
-const PLACES: [&str; 2] = ["/usr/lib/postgresql", "/opt/homebrew/opt"];
+/// Where distributions install PostgreSQL, by version.
+const INSTALL_FOLDERS: [&str; 2] = ["/usr/lib/postgresql", "/opt/homebrew/opt"];
 
-/// The server refuses to run as root. This user is there on every system and has no files.
-const NOBODY: u32 = 65534;
+/// The server refuses to run as root. This user exists on every system and owns no files.
+const UNPRIVILEGED_USER: u32 = 65534;
 
-/// Starts what it is told and ends it, as a crash would, when nobody holds its input any more.
-const WATCHMAN: &str = r#""$@" & read -r _; kill -QUIT $!; wait $!"#;
+/// A shell script that runs the server, and ends it like a crash when its standard input closes.
+const SUPERVISOR_SCRIPT: &str = r#""$@" & read -r _; kill -QUIT $!; wait $!"#;
 
-/// Quick, and as safe as a test needs: it outlives its processes, not the machine.
+/// Fast, and as durable as a test needs: data survives the server's processes but not the machine.
 const SETTINGS: [&str; 7] = [
     "listen_addresses=127.0.0.1",
     "unix_socket_directories=",
@@ -36,22 +35,24 @@ pub struct PostgresServer {
     programs: PathBuf,
     port: u16,
     folder: PathBuf,
-    /// Whom it runs as, if that is not ourselves.
+    /// The user that the server runs as, if not the current one.
     user: Option<u32>,
     settings: Vec<String>,
     process: Option<Child>,
 }
 
 impl PostgresServer {
-    /// With settings of its own. `None` on a developer's machine without PostgreSQL; in CI that is a failure.
+    /// Starts a server with additional settings. Returns `None` on a developer's machine without
+    /// PostgreSQL; in CI that is a failure.
     pub fn start(settings: &[&str]) -> Option<Self> {
         Self::prepare(settings, |_| ())
     }
 
-    /// The same, with files of the test in its folder before it starts.
-    pub fn prepare(settings: &[&str], furnish: impl FnOnce(&Path)) -> Option<Self> {
+    /// Like [`PostgresServer::start`], but lets the test add files to the data folder before the
+    /// start.
+    pub fn prepare(settings: &[&str], add_files: impl FnOnce(&Path)) -> Option<Self> {
         let Some(programs) = programs() else {
-            absent("postgres");
+            report_missing("postgres");
             return None;
         };
         let folder = std::env::temp_dir().join(fresh_name());
@@ -61,40 +62,46 @@ impl PostgresServer {
             programs,
             port: free_port(),
             folder,
-            user: is_root.then_some(NOBODY),
+            user: is_root.then_some(UNPRIVILEGED_USER),
             settings: settings.iter().map(|text| (*text).to_owned()).collect(),
             process: None,
         };
-        server.hand_over(&server.folder);
+        server.give_to_server_user(&server.folder);
         server.initialize();
-        furnish(&server.folder.join("data"));
+        add_files(&server.folder.join("data"));
         for entry in fs::read_dir(server.folder.join("data")).expect("the folder").flatten() {
-            server.hand_over(&entry.path());
+            server.give_to_server_user(&entry.path());
         }
         server.launch().expect("postgres starts");
         Some(server)
     }
 
-    /// One server for all tests of this process that need nothing special: each has a schema of its own.
+    /// Returns one server for all tests of this process that need nothing special. Each test uses
+    /// its own schema.
     pub fn shared() -> Option<&'static Self> {
         static SERVER: OnceLock<Option<PostgresServer>> = OnceLock::new();
         SERVER.get_or_init(|| Self::start(&[])).as_ref()
     }
 
-    /// Starts it, or starts it again with what it has on disk.
+    /// Starts the server, or restarts it with the data on disk.
     pub fn launch(&mut self) -> io::Result<()> {
-        let mut watchman = self.as_user(Command::new("sh"));
-        watchman.args(["-c", WATCHMAN, "sh"]).arg(self.programs.join("postgres"));
-        watchman.arg("-D").arg(self.folder.join("data")).args(["-p", &self.port.to_string()]);
+        let mut supervisor = self.as_user(Command::new("sh"));
+        supervisor.args(["-c", SUPERVISOR_SCRIPT, "sh"]).arg(self.programs.join("postgres"));
+        supervisor.arg("-D").arg(self.folder.join("data")).args(["-p", &self.port.to_string()]);
         for setting in SETTINGS.iter().copied().chain(self.settings.iter().map(String::as_str)) {
-            watchman.args(["-c", setting]);
+            supervisor.args(["-c", setting]);
         }
-        let watchman = watchman.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        self.process = Some(watchman.spawn()?);
-        if soon(|| self.answers()) { Ok(()) } else { Err(io::Error::other("it does not answer")) }
+        let supervisor = supervisor.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        self.process = Some(supervisor.spawn()?);
+        if becomes_true(|| self.answers()) {
+            Ok(())
+        } else {
+            Err(io::Error::other("the server did not start in time"))
+        }
     }
 
-    /// Ends it at once, as a crash would: what was not written is lost, and it has to recover when it starts again.
+    /// Ends the server at once, like a crash: what was not written is lost, and the server must
+    /// recover when it restarts.
     pub fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             drop(process.stdin.take());
@@ -106,12 +113,12 @@ impl PostgresServer {
         self.port
     }
 
-    /// The address as the one who may do everything.
+    /// Returns the address, with the superuser.
     pub fn url(&self) -> String {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
     }
 
-    /// Says something to the server directly, and gives what it answers: a line for each row, `|` between columns.
+    /// Runs SQL with `psql` and returns its output: one line per row, `|` between columns.
     pub fn ask(&self, sql: &str) -> String {
         let mut psql = self.program("psql");
         psql.args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--set=ON_ERROR_STOP=1"]);
@@ -146,7 +153,7 @@ impl PostgresServer {
         command
     }
 
-    fn hand_over(&self, path: &Path) {
+    fn give_to_server_user(&self, path: &Path) {
         if self.user.is_some() {
             chown(path, self.user, self.user).expect("root may give files away");
         }
@@ -156,14 +163,15 @@ impl PostgresServer {
 impl Drop for PostgresServer {
     fn drop(&mut self) {
         self.kill();
-        // Left behind, it harms nobody.
+        // A folder that cannot be removed does no harm.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-/// The folder with its programs: the newest of those that the distribution has, or where the shell finds them.
+/// Returns the folder with the server's programs: the newest version that the distribution has, or
+/// else the first in `PATH`.
 fn programs() -> Option<PathBuf> {
-    let installed = PLACES.iter().flat_map(fs::read_dir).flatten().flatten();
+    let installed = INSTALL_FOLDERS.iter().flat_map(fs::read_dir).flatten().flatten();
     let mut found: Vec<PathBuf> = installed.map(|entry| entry.path().join("bin")).collect();
     found.sort_by_key(|folder| (folder.as_os_str().len(), folder.clone()));
     let in_path = std::env::var_os("PATH");

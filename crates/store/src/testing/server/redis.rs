@@ -1,4 +1,4 @@
-//! A Redis server for tests, and a cluster of them.
+//! A Redis server for tests, and a cluster of three.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
-use super::{absent, free_port, fresh_name, soon};
+use super::{becomes_true, free_port, fresh_name, report_missing};
 
-/// Starts what it is told and ends it when nobody holds its input any more.
-const WATCHMAN: &str = r#"redis-server "$@" & read -r _; kill -9 $!"#;
+/// A shell script that runs the server, and kills it when its standard input closes.
+const SUPERVISOR_SCRIPT: &str = r#"redis-server "$@" & read -r _; kill -9 $!"#;
 
 #[derive(Debug)]
 pub struct RedisServer {
@@ -20,10 +20,11 @@ pub struct RedisServer {
 }
 
 impl RedisServer {
-    /// `None` on a developer's machine without Redis; in CI that is a failure.
+    /// Starts a server. Returns `None` on a developer's machine without Redis; in CI that is a
+    /// failure.
     pub fn start(arguments: &[&str]) -> Option<Self> {
         if Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_err() {
-            absent("redis-server");
+            report_missing("redis-server");
             return None;
         }
         let mut server = Self {
@@ -37,26 +38,27 @@ impl RedisServer {
         Some(server)
     }
 
-    /// A cluster of this one server.
-    pub fn start_alone(arguments: &[&str]) -> Option<Self> {
+    /// Starts a cluster that consists of one server.
+    pub fn start_single_node_cluster(arguments: &[&str]) -> Option<Self> {
         let bus = free_port().to_string();
         let server =
             Self::start(&[&["--cluster-enabled", "yes", "--cluster-port", &bus], arguments].concat())?;
         server.ask("CLUSTER ADDSLOTSRANGE 0 16383").expect("the server answers");
-        assert!(soon(|| server.is_in_order()), "the cluster is in order");
+        assert!(becomes_true(|| server.is_cluster_ok()), "the cluster is in order");
         Some(server)
     }
 
-    /// One server for all tests of this process that need nothing special: each has a prefix of its own.
+    /// Returns one server for all tests of this process that need nothing special. Each test uses
+    /// its own prefix.
     pub fn shared() -> Option<&'static Self> {
         static SERVER: OnceLock<Option<RedisServer>> = OnceLock::new();
         SERVER.get_or_init(|| Self::start(&[])).as_ref()
     }
 
-    /// Starts it, or starts it again with what it has on disk.
+    /// Starts the server, or restarts it with the data on disk.
     pub fn launch(&mut self) -> io::Result<()> {
         let process = Command::new("sh")
-            .args(["-c", WATCHMAN, "sh", "--port", &self.port.to_string(), "--bind", "127.0.0.1"])
+            .args(["-c", SUPERVISOR_SCRIPT, "sh", "--port", &self.port.to_string(), "--bind", "127.0.0.1"])
             .args(["--save", "", "--daemonize", "no", "--dir"])
             .arg(&self.folder)
             .args(&self.arguments)
@@ -65,16 +67,20 @@ impl RedisServer {
             .stderr(Stdio::null())
             .spawn()?;
         self.process = Some(process);
-        if soon(|| self.answers()) { Ok(()) } else { Err(io::Error::other("it does not answer")) }
+        if becomes_true(|| self.answers()) {
+            Ok(())
+        } else {
+            Err(io::Error::other("the server did not start in time"))
+        }
     }
 
     fn answers(&self) -> bool {
-        // Whoever asks for a password is there, too.
+        // A server that requires a password is running as well.
         self.ask("PING").is_ok_and(|answer| answer.starts_with("+PONG") || answer.starts_with("-NOAUTH"))
     }
 
-    /// Whether the cluster that it belongs to has an owner for every key.
-    fn is_in_order(&self) -> bool {
+    /// Returns true if every slot of the server's cluster is served.
+    fn is_cluster_ok(&self) -> bool {
         self.ask("CLUSTER INFO").is_ok_and(|answer| answer.contains("cluster_state:ok"))
     }
 
@@ -86,7 +92,7 @@ impl RedisServer {
         Ok(String::from_utf8_lossy(&answer).into_owned())
     }
 
-    /// Ends it at once, as with `kill -9`.
+    /// Ends the server at once, as with `kill -9`.
     pub fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             drop(process.stdin.take());
@@ -106,7 +112,7 @@ impl RedisServer {
 impl Drop for RedisServer {
     fn drop(&mut self) {
         self.kill();
-        // Left behind, it harms nobody.
+        // A folder that cannot be removed does no harm.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
@@ -116,13 +122,14 @@ impl Drop for RedisServer {
 pub struct RedisCluster(Vec<RedisServer>);
 
 impl RedisCluster {
-    /// One for all tests of this process that do not change it. `None` as with [`RedisServer::start`].
+    /// Returns one cluster for all tests of this process that do not change it. Returns `None` like
+    /// [`RedisServer::start`].
     pub fn shared() -> Option<&'static Self> {
         static CLUSTER: OnceLock<Option<RedisCluster>> = OnceLock::new();
         CLUSTER.get_or_init(|| Self::start(&[])).as_ref()
     }
 
-    /// `None` as with [`RedisServer::start`].
+    /// Starts a cluster. Returns `None` like [`RedisServer::start`].
     pub fn start(arguments: &[&str]) -> Option<Self> {
         let server = |_| {
             let bus = free_port().to_string();
@@ -137,7 +144,7 @@ impl RedisCluster {
             .stdout(Stdio::null())
             .status();
         assert!(create.is_ok_and(|status| status.success()), "redis-cli makes a cluster");
-        assert!(soon(|| servers.iter().all(RedisServer::is_in_order)), "the cluster is in order");
+        assert!(becomes_true(|| servers.iter().all(RedisServer::is_cluster_ok)), "the cluster is in order");
         Some(Self(servers))
     }
 

@@ -1,4 +1,4 @@
-//! Random streams in random chunks, against a plain reading of the specification.
+//! Random streams in random chunks, compared with a simple model of the specification.
 
 use std::mem;
 
@@ -6,14 +6,15 @@ use proptest::prelude::*;
 
 use super::{AMPLE, DecodeError, Ending, Event, Kind, Limits, Outcome, encode, read};
 
-/// The specification taken literally, over the whole input at once: what the decoder must be equal to.
+/// Decodes the whole input at once, literally as the specification says. The decoder must return
+/// the same.
 fn model(limits: Limits, input: &[u8]) -> Outcome {
     let mut seen = Vec::new();
     match run_model(limits, input, &mut seen) {
         Ok(ending) => (seen, ending),
         Err(error) => {
             seen.push(Err(error));
-            (seen, Ending::Cut)
+            (seen, Ending::Truncated)
         }
     }
 }
@@ -33,7 +34,7 @@ fn run_model(
         fit(line)?;
         let line = if n == 0 { line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line) } else { line };
         if !line.is_empty() {
-            begun |= take_field(&mut event, &mut data, line);
+            begun |= store_field(&mut event, &mut data, line);
             if data.len() > limits.max_event_bytes + 1 {
                 return Err(DecodeError::EventTooLarge { limit: limits.max_event_bytes });
             }
@@ -47,10 +48,10 @@ fn run_model(
         begun = false;
     }
     fit(unfinished)?;
-    Ok(if begun || !unfinished.is_empty() { Ending::Cut } else { Ending::Clean })
+    Ok(if begun || !unfinished.is_empty() { Ending::Truncated } else { Ending::Clean })
 }
 
-/// The complete lines, and what follows them.
+/// Returns the complete lines, and the incomplete rest.
 fn split_lines(mut rest: &[u8]) -> (Vec<&[u8]>, &[u8]) {
     let mut lines = Vec::new();
     while let Some(end) = rest.iter().position(|b| b"\r\n".contains(b)) {
@@ -61,8 +62,8 @@ fn split_lines(mut rest: &[u8]) -> (Vec<&[u8]>, &[u8]) {
     (lines, rest)
 }
 
-/// Says whether the field was one of those that make up an event.
-fn take_field(event: &mut Event, data: &mut Vec<u8>, line: &[u8]) -> bool {
+/// Stores a field. Returns true if the field is known.
+fn store_field(event: &mut Event, data: &mut Vec<u8>, line: &[u8]) -> bool {
     let mut parts = line.splitn(2, |b| *b == b':');
     let name = parts.next().unwrap_or_default();
     let value = parts.next().unwrap_or_default();
@@ -85,9 +86,9 @@ fn event_of(data: &str, id: Option<&str>, retry_ms: Option<u64>) -> Event {
     Event { kind: Kind::Message, data: data.to_owned().into(), id: id.map(str::to_owned), retry_ms }
 }
 
-/// Bytes that look enough like a stream to reach every branch.
+/// Random fragments of SSE streams, so that the tests reach every branch.
 fn stream() -> impl Strategy<Value = Vec<u8>> {
-    let scraps: &[&[u8]] = &[
+    let fragments: &[&[u8]] = &[
         b"data",
         b"data:",
         b"data: ",
@@ -110,11 +111,11 @@ fn stream() -> impl Strategy<Value = Vec<u8>> {
         b"\xFF",
         b"{\"jsonrpc\":\"2.0\"}",
     ];
-    let scrap = prop_oneof![
-        9 => prop::sample::select(scraps).prop_map(<[u8]>::to_vec),
+    let fragment = prop_oneof![
+        9 => prop::sample::select(fragments).prop_map(<[u8]>::to_vec),
         1 => any::<u8>().prop_map(|b| vec![b]),
     ];
-    prop::collection::vec(scrap, 0..60).prop_map(|scraps| scraps.concat())
+    prop::collection::vec(fragment, 0..60).prop_map(|fragments| fragments.concat())
 }
 
 fn limits_of_any_size() -> impl Strategy<Value = Limits> {
@@ -135,7 +136,7 @@ fn cut(mut input: &[u8], sizes: Vec<usize>) -> Vec<&[u8]> {
 
 proptest! {
     #[test]
-    fn any_chunks_read_as_the_specification_says(
+    fn any_chunks_are_decoded_as_the_specification_says(
         input in stream(),
         limits in limits_of_any_size(),
         sizes in prop::collection::vec(0..9usize, 0..80),
@@ -146,7 +147,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_is_read(
+    fn encoded_frames_are_decoded(
         messages in prop::collection::vec(("[^\r\n\0]{0,12}", "(\r\n|\r|\n|[ -~]|é|[a-z]{90}){0,20}"), 0..6),
         sizes in prop::collection::vec(0..99usize, 0..40),
     ) {

@@ -1,23 +1,23 @@
-//! The script "demo": one client, whose connections are cut, and a server that is killed.
+//! The script "demo": one client. Its connections are cut, and its server is killed.
 
-mod listener;
-mod player;
+mod client;
+mod handler;
 mod script;
 
-use crate::stage::Stage;
-use crate::{Outcome, Verdict, in_time};
+use crate::control::Control;
+use crate::{Outcome, Verdict, with_limit};
 
-use player::Player;
+use client::TestClient;
 
-/// Tells what came of each step.
-pub(crate) async fn play(url: &str, stage: &Stage, tell: impl Fn(&str, Outcome) -> Verdict) -> Verdict {
-    let mut player = match Player::connect(url).await {
-        Ok(player) => player,
-        Err(error) => return tell("initialize", Err(error.to_string())),
+/// Runs all steps and reports each.
+pub(crate) async fn run(url: &str, control: &Control, report: impl Fn(&str, Outcome) -> Verdict) -> Verdict {
+    let mut client = match TestClient::connect(url).await {
+        Ok(client) => client,
+        Err(error) => return report("initialize", Err(error.to_string())),
     };
     let mut verdict = Verdict::Passed;
     for step in script::STEPS {
-        verdict = verdict.and(tell(step, in_time(script::play(step, &mut player, stage)).await));
+        verdict = verdict.and(report(step, with_limit(script::run(step, &mut client, control)).await));
     }
     verdict
 }

@@ -1,4 +1,4 @@
-//! The steps.
+//! The steps of the script "demo".
 
 use std::collections::HashMap;
 
@@ -10,9 +10,9 @@ use rmcp::service::ServiceError;
 use rmcp::transport::streamable_http_client::{StreamableHttpClient, StreamableHttpError};
 use serde_json::json;
 
-use super::player::{Player, text};
+use super::client::{TestClient, text};
+use crate::control::Control;
 use crate::expect;
-use crate::stage::Stage;
 
 pub(crate) const STEPS: &[&str] = &[
     "initialize",
@@ -31,76 +31,76 @@ pub(crate) const STEPS: &[&str] = &[
     "terminated",
 ];
 
-pub(crate) async fn play(step: &str, player: &mut Player, stage: &Stage) -> Result<String, String> {
+pub(crate) async fn run(step: &str, client: &mut TestClient, control: &Control) -> Result<String, String> {
     match step {
-        "initialize" => initialize(player).await,
-        "progress" => countdown(player, 5, 20).await,
-        "logs" => logs(player).await,
-        "notebook" => notebook(player).await,
-        "parallel" => parallel(player).await,
-        "fortune" => fortune(player).await,
-        "council" => council(player).await,
-        "refused" => refused(player).await,
-        "dropped-early" => dropped(player, stage, "1", 4).await,
-        "dropped-midway" => dropped(player, stage, "3", 15).await,
-        "dropped-twice" => dropped(player, stage, "3,2", 30).await,
-        "cancelled" => cancelled(player, stage).await,
-        "restarted" => restarted(player, stage).await,
-        "terminated" => terminated(player, stage).await,
+        "initialize" => initialize(client).await,
+        "progress" => countdown(client, 5, 20).await,
+        "logs" => logs(client).await,
+        "notebook" => notebook(client).await,
+        "parallel" => parallel(client).await,
+        "fortune" => fortune(client).await,
+        "council" => council(client).await,
+        "refused" => refused(client).await,
+        "dropped-early" => dropped(client, control, "1", 4).await,
+        "dropped-midway" => dropped(client, control, "3", 15).await,
+        "dropped-twice" => dropped(client, control, "3,2", 30).await,
+        "cancelled" => cancelled(client, control).await,
+        "restarted" => restarted(client, control).await,
+        "terminated" => terminated(client, control).await,
         unknown => Err(format!("there is no step {unknown}")),
     }
 }
 
-async fn initialize(player: &Player) -> Result<String, String> {
-    let tools = player.peer.list_all_tools().await.map_err(|error| error.to_string())?;
+async fn initialize(client: &TestClient) -> Result<String, String> {
+    let tools = client.peer.list_all_tools().await.map_err(|error| error.to_string())?;
     let names: Vec<&str> = tools.iter().map(|tool| &*tool.name).collect();
     expect(&names, &vec!["countdown", "chatter", "notebook", "fortune", "council"])?;
-    let info = player.peer.peer_info().ok_or("no peer info")?;
+    let info = client.peer.peer_info().ok_or("no peer info")?;
     Ok(format!("{} tools, revision {}", names.len(), info.protocol_version))
 }
 
-/// A countdown whose progress comes complete and in order.
-async fn countdown(player: &Player, from: usize, step_ms: u64) -> Result<String, String> {
-    let handle = player.start("countdown", json!({"from": from, "step_ms": step_ms})).await;
+/// Calls the countdown. Its progress must be complete and in order.
+async fn countdown(client: &TestClient, from: usize, step_ms: u64) -> Result<String, String> {
+    let handle = client.start("countdown", json!({"from": from, "step_ms": step_ms})).await;
     let handle = handle.map_err(|error| error.to_string())?;
     let token = handle.progress_token.clone();
     let answer = text(handle.await_response().await.map_err(|error| error.to_string())?)?;
     expect(&answer, &format!("Counted down from {from}: lift-off!"))?;
-    let heard = player.listener.heard();
-    let progress = heard.progress.iter().filter(|progress| progress.progress_token == token);
+    let received = client.handler.received();
+    let progress = received.progress.iter().filter(|progress| progress.progress_token == token);
     let progress: Vec<_> = progress.map(|step| (step.progress, step.total, step.message.clone())).collect();
     let step = |done: usize| (done as f64, Some(from as f64), Some((from - done).to_string()));
     expect(&progress, &(0..from).map(step).collect())?;
     Ok(format!("{from} in order"))
 }
 
-async fn logs(player: &Player) -> Result<String, String> {
+async fn logs(client: &TestClient) -> Result<String, String> {
     let level = SetLevelRequestParams::new(LoggingLevel::Info);
-    player.peer.set_level(level).await.map_err(|error| error.to_string())?;
-    expect(&player.call("chatter", json!({"lines": 4})).await?, &"Said 4 things.".to_owned())?;
-    player.listener.until(|heard| heard.logs.len() >= 4).await;
+    client.peer.set_level(level).await.map_err(|error| error.to_string())?;
+    expect(&client.call("chatter", json!({"lines": 4})).await?, &"Said 4 things.".to_owned())?;
+    client.handler.until(|received| received.logs.len() >= 4).await;
     expect(
-        &player.listener.heard().logs,
+        &client.handler.received().logs,
         &(1..=4).map(|line| json!(format!("message {line} of 4"))).collect(),
     )?;
     Ok("4 in order".to_owned())
 }
 
-async fn notebook(player: &Player) -> Result<String, String> {
-    let added = player.call("notebook", json!({"action": "add", "text": "first"})).await?;
+async fn notebook(client: &TestClient) -> Result<String, String> {
+    let added = client.call("notebook", json!({"action": "add", "text": "first"})).await?;
     expect(&added, &"Noted. You have 1 note(s).".to_owned())?;
-    expect(&notes(player).await?, &"first".to_owned())?;
+    expect(&notes(client).await?, &"first".to_owned())?;
     Ok("added and listed".to_owned())
 }
 
-async fn parallel(player: &Player) -> Result<String, String> {
+async fn parallel(client: &TestClient) -> Result<String, String> {
     let mut handles = Vec::new();
     for number in 0..20 {
         let (name, arguments) = match number % 2 {
             0 => ("notebook", json!({"action": "add", "text": format!("note {number}")})),
             _ => ("countdown", json!({"from": number, "step_ms": 5})),
         };
-        let handle = player.start(name, arguments).await.map_err(|error| error.to_string())?;
+        let handle = client.start(name, arguments).await.map_err(|error| error.to_string())?;
         handles.push((number, handle));
     }
     for (number, handle) in handles {
@@ -109,7 +109,7 @@ async fn parallel(player: &Player) -> Result<String, String> {
             expect(&answer, &format!("Counted down from {number}: lift-off!"))?;
         }
     }
-    let notes = notes(player).await?;
+    let notes = notes(client).await?;
     let mut notes: Vec<&str> = notes.lines().collect();
     notes.sort_unstable();
     let mut expected: Vec<String> = (0..20).step_by(2).map(|number| format!("note {number}")).collect();
@@ -119,22 +119,22 @@ async fn parallel(player: &Player) -> Result<String, String> {
     Ok("20 calls, each with its own answer".to_owned())
 }
 
-async fn fortune(player: &Player) -> Result<String, String> {
-    let told = player.call("fortune", json!({})).await?;
-    expect(&told, &"Ada, someone with your very id will come, and be turned away.".to_owned())?;
+async fn fortune(client: &TestClient) -> Result<String, String> {
+    let text = client.call("fortune", json!({})).await?;
+    expect(&text, &"Ada, a person with your very id will come, and be turned away.".to_owned())?;
     Ok("a form was filled in".to_owned())
 }
 
-async fn council(player: &Player) -> Result<String, String> {
-    let said = player.call("council", json!({"question": "Why?", "advisers": 3})).await?;
-    let heard = |adviser| format!("{adviser}: I heard: You are {adviser}. Answer in one sentence: Why?");
+async fn council(client: &TestClient) -> Result<String, String> {
+    let said = client.call("council", json!({"question": "Why?", "advisers": 3})).await?;
+    let received = |adviser| format!("{adviser}: I heard: You are {adviser}. Answer in one sentence: Why?");
     let advisers = ["an optimist", "a pessimist", "a pirate"];
-    expect(&said.lines().map(str::to_owned).collect(), &advisers.map(heard).to_vec())?;
+    expect(&said.lines().map(str::to_owned).collect(), &advisers.map(received).to_vec())?;
     Ok(format!("{} samples, each for its own prompt", advisers.len()))
 }
 
-async fn refused(player: &Player) -> Result<String, String> {
-    let handle = player.start("nonesuch", json!({})).await.map_err(|error| error.to_string())?;
+async fn refused(client: &TestClient) -> Result<String, String> {
+    let handle = client.start("nonesuch", json!({})).await.map_err(|error| error.to_string())?;
     match handle.await_response().await {
         Err(ServiceError::McpError(error)) if error.code.0 == -32602 => {
             Ok("an unknown tool is -32602".to_owned())
@@ -143,48 +143,49 @@ async fn refused(player: &Player) -> Result<String, String> {
     }
 }
 
-/// A countdown; the proxy cuts its connection after the given numbers of events.
-async fn dropped(player: &Player, stage: &Stage, cuts: &str, from: usize) -> Result<String, String> {
-    stage.cut(cuts).await?;
-    countdown(player, from, 100).await?;
-    stage.verdict().await
+/// Calls the countdown while the proxy cuts its connection after these numbers of events.
+async fn dropped(client: &TestClient, control: &Control, cuts: &str, from: usize) -> Result<String, String> {
+    control.cut(cuts).await?;
+    countdown(client, from, 100).await?;
+    control.verdict().await
 }
 
-async fn cancelled(player: &Player, stage: &Stage) -> Result<String, String> {
-    let handle = player.start("countdown", json!({"from": 100, "step_ms": 100})).await;
+async fn cancelled(client: &TestClient, control: &Control) -> Result<String, String> {
+    let handle = client.start("countdown", json!({"from": 100, "step_ms": 100})).await;
     let handle = handle.map_err(|error| error.to_string())?;
     let token = handle.progress_token.clone();
-    let begun =
-        |heard: &super::listener::Heard| heard.progress.iter().any(|step| step.progress_token == token);
-    player.listener.until(begun).await;
+    let begun = |received: &super::handler::Received| {
+        received.progress.iter().any(|step| step.progress_token == token)
+    };
+    client.handler.until(begun).await;
     handle.cancel(Some("enough".to_owned())).await.map_err(|error| error.to_string())?;
-    expect(&stage.call().await?["cancelled"], &json!(true))?;
-    countdown(player, 1, 1).await?;
+    expect(&control.call().await?["cancelled"], &json!(true))?;
+    countdown(client, 1, 1).await?;
     Ok("by the request's handle; the next call is served".to_owned())
 }
 
-async fn restarted(player: &Player, stage: &Stage) -> Result<String, String> {
-    let before = notes(player).await?;
-    let session = stage.call().await?["session"].clone();
-    stage.restart().await?;
-    expect(&notes(player).await?, &before)?;
-    expect(&stage.call().await?["session"], &session)?;
-    countdown(player, 2, 10).await?;
+async fn restarted(client: &TestClient, control: &Control) -> Result<String, String> {
+    let before = notes(client).await?;
+    let session = control.call().await?["session"].clone();
+    control.restart().await?;
+    expect(&notes(client).await?, &before)?;
+    expect(&control.call().await?["session"], &session)?;
+    countdown(client, 2, 10).await?;
     Ok(format!("the session and its {} notes are still there", before.lines().count()))
 }
 
-async fn terminated(player: &mut Player, stage: &Stage) -> Result<String, String> {
-    let session = stage.call().await?["session"].as_str().unwrap_or_default().to_owned();
-    let service = player.service.take().ok_or("the session was ended before")?;
+async fn terminated(client: &mut TestClient, control: &Control) -> Result<String, String> {
+    let session = control.call().await?["session"].as_str().unwrap_or_default().to_owned();
+    let service = client.service.take().ok_or("the session was ended before")?;
     service.cancel().await.map_err(|error| error.to_string())?;
-    expect(&stage.call().await?["deleted"], &json!(204))?;
-    if player.call("notebook", json!({"action": "list"})).await.is_ok() {
+    expect(&control.call().await?["deleted"], &json!(204))?;
+    if client.call("notebook", json!({"action": "list"})).await.is_ok() {
         return Err("a closed client was served".to_owned());
     }
     let request = ClientRequest::ListToolsRequest(ListToolsRequest::default());
     let message = ClientJsonRpcMessage::request(request, NumberOrString::Number(1));
     let http = reqwest::Client::new();
-    match http.post_message(player.url.clone(), message, Some(session.into()), None, HashMap::new()).await {
+    match http.post_message(client.url.clone(), message, Some(session.into()), None, HashMap::new()).await {
         Err(StreamableHttpError::SessionExpired) => {
             Ok("DELETE is 204 when the client closes; then 404".to_owned())
         }
@@ -192,6 +193,6 @@ async fn terminated(player: &mut Player, stage: &Stage) -> Result<String, String
     }
 }
 
-async fn notes(player: &Player) -> Result<String, String> {
-    player.call("notebook", json!({"action": "list"})).await
+async fn notes(client: &TestClient) -> Result<String, String> {
+    client.call("notebook", json!({"action": "list"})).await
 }

@@ -1,4 +1,4 @@
-//! What the server asks a client, and says besides its answers.
+//! Responds to server requests and collects notifications, for the script "eras".
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use rmcp::service::{NotificationContext, RequestContext, RoleClient};
 use rmcp::{ClientHandler, ErrorData};
 use serde_json::{Value, json};
 
-/// Answers everything and keeps everything, in order. Cheap to clone.
+/// Responds to every request and keeps every notification in order. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Handler(Arc<Mutex<Seen>>);
 
@@ -24,8 +24,8 @@ pub(crate) struct Seen {
     pub(crate) progress: Vec<(f64, Option<f64>)>,
     pub(crate) tool_changes: usize,
     pub(crate) resources: Vec<String>,
-    /// Samples that are being written, and the most at once.
-    pub(crate) asked: usize,
+    /// Sampling requests in progress, and the highest number of them at once.
+    pub(crate) running: usize,
     pub(crate) peak: usize,
 }
 
@@ -70,13 +70,13 @@ impl ClientHandler for Handler {
         let prompt = prompt[0]["content"]["text"].as_str().unwrap_or_default().to_owned();
         {
             let mut seen = self.seen();
-            seen.asked += 1;
-            seen.peak = seen.peak.max(seen.asked);
+            seen.running += 1;
+            seen.peak = seen.peak.max(seen.running);
         }
         if prompt.starts_with("Question") {
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
-        self.seen().asked -= 1;
+        self.seen().running -= 1;
         let message = SamplingMessage::assistant_text(format!("answer to {prompt}"));
         Ok(CreateMessageResult::new(message, "none".to_owned()))
     }

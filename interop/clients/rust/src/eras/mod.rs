@@ -1,23 +1,23 @@
 //! The script "eras": two clients on one server at once, one with a session and one without.
 
+mod client;
 mod handler;
-mod player;
 mod script;
 
-use crate::stage::Stage;
-use crate::{Outcome, Verdict, in_time};
+use crate::control::Control;
+use crate::{Outcome, Verdict, with_limit};
 
 use script::Script;
 
-/// Tells what came of each step.
-pub(crate) async fn play(url: &str, stage: &Stage, tell: impl Fn(&str, Outcome) -> Verdict) -> Verdict {
+/// Runs all steps and reports each.
+pub(crate) async fn run(url: &str, control: &Control, report: impl Fn(&str, Outcome) -> Verdict) -> Verdict {
     let mut script = match Script::open(url).await {
         Ok(script) => script,
-        Err(why) => return tell("connect", Err(why)),
+        Err(why) => return report("connect", Err(why)),
     };
     let mut verdict = Verdict::Passed;
     for step in script::STEPS {
-        verdict = verdict.and(tell(step, in_time(script.play(step, stage)).await));
+        verdict = verdict.and(report(step, with_limit(script.run(step, control)).await));
     }
     verdict
 }

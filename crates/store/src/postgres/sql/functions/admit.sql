@@ -1,5 +1,6 @@
--- Counts a session and gives it its row, unless that would be one too many. Gives 1 if it is admitted, 2 if it is there
--- already, 3 and 4 if there are too many in all or of the principal.
+-- Counts a session and inserts its row, unless a limit is reached. Returns 1 if the session is
+-- admitted, 2 if it exists already, 3 if the limit on all sessions is reached, 4 if the limit of
+-- the principal is reached.
 CREATE OR REPLACE FUNCTION admit(p_session bytea, p_principal bytea, p_due bigint, p_sessions bigint, p_own bigint)
 RETURNS integer
 LANGUAGE plpgsql VOLATILE
@@ -11,7 +12,8 @@ BEGIN
   IF FOUND THEN
     RETURN 2;
   END IF;
-  -- Whoever is refused here writes nothing, so that a flood of them does no harm. What counts is decided below.
+  -- A session that is refused here writes nothing, so that a flood of refused sessions is cheap.
+  -- The updates below make the final decision.
   PERFORM FROM total WHERE open >= p_sessions;
   IF FOUND THEN
     RETURN 3;

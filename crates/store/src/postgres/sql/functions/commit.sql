@@ -1,7 +1,8 @@
--- Commits to a session if it still has the version that the writer saw (nothing if it must not have been made yet). Otherwise
--- gives the session to the writer. Without a next version nothing is written.
+-- Commits to a session if it has the expected version `p_seen` (empty if it must not have a version
+-- yet). Otherwise returns the session. If `p_next` is NULL, nothing is written.
 --
--- Whoever comes while another commits to the same session waits for that at the first statement, and sees what it has become.
+-- A concurrent commit to the same session waits at the first statement, and then sees the new
+-- version.
 CREATE OR REPLACE FUNCTION commit(
   p_session bytea, p_seen bytea, p_next bytea, p_meta bytea,
   p_names bytea[], p_parts bytea[], p_drop bytea[],
@@ -10,11 +11,12 @@ CREATE OR REPLACE FUNCTION commit(
 ) RETURNS found
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
--- Which way to read must not depend on statistics that come later than the first rows: there is an index for each.
+-- The plan must not depend on statistics, which come later than the first rows: there is an index
+-- for each query.
 SET enable_seqscan = off
--- Only a plain scan marks what it finds dead, and each call leaves a row or two.
+-- Only a plain index scan marks dead rows in the index, and each call leaves one or two of them.
 SET enable_bitmapscan = off
--- One plan is right for all values, and making one takes longer than the work.
+-- One plan is right for all values, and planning takes longer than execution.
 SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE

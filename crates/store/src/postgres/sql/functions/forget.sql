@@ -1,5 +1,5 @@
--- A session is gone: it stands nowhere any more, nor among what these nodes may hold. A session that somebody has made is left
--- alone. Said twice, it changes nothing.
+-- Deletes the index entries of a session that does not exist, including those of the given nodes. A
+-- session with a version is left alone. Idempotent.
 CREATE OR REPLACE FUNCTION forget(p_session bytea, p_nodes bigint[]) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT

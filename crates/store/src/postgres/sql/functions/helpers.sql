@@ -1,18 +1,19 @@
--- What the functions beside this file share. It is called by them only, and so under their settings.
+-- Helpers for the other functions, which call them under their own settings.
 
 -- The clock of this database, in milliseconds.
 CREATE OR REPLACE FUNCTION millis() RETURNS bigint LANGUAGE sql VOLATILE AS $$
   SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 $$;
 
--- What is changed in this transaction need not be on disk when it is answered. It is there before any session that is committed
--- after it: the log has one order. So a crash loses no more of the lists than of what they list, and nobody who waits for
--- the same row waits for a disk.
+-- The current transaction need not be on disk when it is acknowledged. It is on disk before any
+-- session that is committed after it, because the log has one order. So a crash loses no more of
+-- the indexes than of the sessions, and a transaction that waits for the same row does not wait for
+-- the disk.
 CREATE OR REPLACE FUNCTION without_flush() RETURNS void LANGUAGE sql VOLATILE AS $$
   SELECT set_config('synchronous_commit', 'off', true)
 $$;
 
--- All of a session, in one statement: that is what makes it a session of one version.
+-- Returns all of a session in one statement, so that everything belongs to one version.
 CREATE OR REPLACE FUNCTION snapshot(p_session bytea) RETURNS SETOF found LANGUAGE sql STABLE AS $$
   SELECT 2, s.stamp, s.meta, p.names, p.parts, e.streams, e.seqs, e.sizes, e.classes, NULL::bytea[]
   FROM session s
@@ -26,11 +27,11 @@ CREATE OR REPLACE FUNCTION snapshot(p_session bytea) RETURNS SETOF found LANGUAG
   WHERE s.id = p_session AND s.stamp <> ''
 $$;
 
--- A session counts no more. The order of locks is that of all: the session, its principal, the total.
+-- Stops counting a session. Locks are always taken in this order: session, principal, total.
 CREATE OR REPLACE FUNCTION uncount(p_principal bytea, p_was_open boolean, p_is_gone boolean) RETURNS void
 LANGUAGE plpgsql VOLATILE
--- The total has one row and no index. Where callers forbid to read whole tables its price would be beyond all bounds, and the
--- server would compile the plan each time.
+-- `total` has one row and no index. Some callers disable sequential scans. The estimated cost would
+-- then be so high that the server would JIT-compile the plan each time.
 SET enable_seqscan = on
 AS $$
 DECLARE

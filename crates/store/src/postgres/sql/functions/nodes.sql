@@ -1,7 +1,9 @@
--- Who is alive, by the clock of this database, and who may hold something of which session.
+-- Which nodes are alive, by the clock of this database, and in which sessions they may hold
+-- something.
 
--- Nodes show that they are alive. After a time in which nobody could, everybody gets the time again that a node has to show
--- itself: not the first who comes back buries all others.
+-- Records the heartbeat of nodes. If no node could send heartbeats for a while, every node gets the
+-- full time again (`since`). Otherwise the first node that reaches the database again would reap
+-- all others.
 CREATE OR REPLACE FUNCTION beat(p_nodes bigint[], p_ttl bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -16,18 +18,19 @@ BEGIN
 END
 $$;
 
--- Whether a node that was last heard then has been silent for too long, or has left: that one stands there with a time before all
--- times. While nobody at all is heard it was the database that was away, or its clock was set: whoever asks has not shown itself
--- either. Called by the functions below only, and so under their settings.
+-- Returns true if a node with this last heartbeat has sent none for too long, or has left: then the
+-- time is negative. While no node sends heartbeats, the database was down or its clock was changed:
+-- the node that asks has not sent one either. Then only nodes that have left are gone. Only the
+-- functions below call this, under their own settings.
 CREATE OR REPLACE FUNCTION is_gone(p_beat bigint, p_ttl bigint) RETURNS boolean
 LANGUAGE sql VOLATILE
--- The pulse has one row and no index: as with the total.
+-- `pulse` has one row and no index, like `total`.
 SET enable_seqscan = on
 AS $$
   SELECT p_beat < 0 OR (now - last <= p_ttl / 2 AND now - greatest(p_beat, since) > p_ttl) FROM pulse, millis() AS now
 $$;
 
--- Whether a node is on the list and is not gone.
+-- Returns true if a node is on the list of nodes and is not gone.
 CREATE OR REPLACE FUNCTION alive(p_node bigint, p_ttl bigint) RETURNS boolean
 LANGUAGE sql VOLATILE
 SET search_path FROM CURRENT
@@ -35,7 +38,8 @@ AS $$
   SELECT EXISTS (SELECT FROM node WHERE id = p_node AND NOT is_gone(beat, p_ttl))
 $$;
 
--- Nodes that have been silent for too long, and those that have left something.
+-- Returns the nodes that have sent no heartbeat for too long, and those that have left and still
+-- hold something.
 CREATE OR REPLACE FUNCTION dead(p_ttl bigint) RETURNS SETOF bigint
 LANGUAGE sql VOLATILE
 SET search_path FROM CURRENT
@@ -43,9 +47,11 @@ AS $$
   SELECT id FROM node WHERE is_gone(beat, p_ttl)
 $$;
 
--- A node may hold something of a session from a version on. One of the asker's own is on the list of nodes from now on.
+-- Records that a node may hold something in a session, as of a version and later. If `p_own`, the
+-- node belongs to the caller and is put back on the list of nodes if it is not there.
 --
--- The row of the node is held until this is done, so that `strike` either sees what is written here or is over by then.
+-- The row of the node is locked until the end of the transaction. So `strike` either sees the
+-- presence, or has ended before.
 CREATE OR REPLACE FUNCTION present(p_session bytea, p_node bigint, p_version bigint, p_own boolean) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -73,9 +79,10 @@ AS $$
   SELECT session FROM presence WHERE node = p_node ORDER BY session LIMIT p_batch
 $$;
 
--- A node holds nothing in some sessions, as of some versions. If it may hold nothing anywhere, and leaves or has been silent
--- for too long, it is struck off the list. If it leaves and may hold something, it counts as dead from now on. Gives whether it is
--- not on the list any more.
+-- Removes a node from the list of nodes (delists it). First deletes its presence in sessions,
+-- unless it was recorded for a later version. The node is delisted if no presence is left and it
+-- leaves or has sent no heartbeat for too long. If it leaves and a presence is left, it counts as
+-- dead from now on. Returns true if the node is not on the list any more.
 CREATE OR REPLACE FUNCTION strike(
   p_node bigint, p_sessions bytea[], p_versions bigint[], p_leaves boolean, p_ttl bigint
 ) RETURNS boolean

@@ -1,13 +1,14 @@
--- Reads events if the session still has the version that was seen. Otherwise gives the session. Stable: everything in here
--- sees one moment.
+-- Reads events if the session has the expected version. Otherwise returns the session. STABLE: all
+-- statements see the same snapshot.
 CREATE OR REPLACE FUNCTION payloads(p_session bytea, p_seen bytea, p_streams bigint[], p_seqs bigint[]) RETURNS found
 LANGUAGE plpgsql STABLE
 SET search_path FROM CURRENT
--- Which way to read must not depend on statistics that come later than the first rows: there is an index for each.
+-- The plan must not depend on statistics, which come later than the first rows: there is an index
+-- for each query.
 SET enable_seqscan = off
--- Only a plain scan marks what it finds dead, and each call leaves a row or two.
+-- Only a plain index scan marks dead rows in the index, and each call leaves one or two of them.
 SET enable_bitmapscan = off
--- One plan is right for all values, and making one takes longer than the work.
+-- One plan is right for all values, and planning takes longer than execution.
 SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE

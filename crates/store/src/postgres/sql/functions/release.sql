@@ -1,4 +1,4 @@
--- A session has closed and counts no more. Said twice, it changes nothing.
+-- Stops counting a session that has closed. Idempotent.
 CREATE OR REPLACE FUNCTION release(p_session bytea) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT

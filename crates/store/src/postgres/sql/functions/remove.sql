@@ -1,4 +1,5 @@
--- Removes a session if it still has the version that was seen, or is gone already. Gives whether it is gone.
+-- Removes a session if it has the expected version or does not exist. Returns true if the session
+-- does not exist any more.
 CREATE OR REPLACE FUNCTION remove(p_session bytea, p_seen bytea) RETURNS boolean
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT

@@ -1,0 +1,2 @@
+-- Version 2 has the tables of version 1. Its functions count no node as dead while no node at all
+-- sends heartbeats.

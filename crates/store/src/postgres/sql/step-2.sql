@@ -1,1 +1,0 @@
--- Version 2 has the tables of version 1. Its functions take nobody for dead while nobody at all is heard.
