@@ -6,8 +6,9 @@ use std::fs::OpenOptions;
 use std::path::Path;
 #[cfg(unix)]
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use rusqlite::{Connection, MAIN_DB, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, MAIN_DB, OpenFlags, TransactionBehavior};
 
 use super::errors::classify_error;
 use super::{Durability, SqliteOptions};
@@ -85,7 +86,7 @@ fn prepare_writer(
         return Ok(Err(refusal));
     }
     drop(inspection);
-    connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
+    use_write_ahead_log(connection, options.busy_timeout)?;
     let synchronous = match options.durability {
         // The kernel has the write-ahead log after each commit, so nothing is lost when the process
         // ends. The log is flushed to the disk only before a checkpoint: a power cut may lose the
@@ -102,6 +103,24 @@ fn prepare_writer(
     // command.
     connection.pragma_update_and_check(None, "mmap_size", 0, |_| Ok(()))?;
     create(connection)
+}
+
+/// Switches the file to the write-ahead log. Fails with `SQLITE_BUSY` if another process holds its
+/// lock for longer than `busy_timeout`.
+///
+/// SQLite does not call its own busy handler for this pragma: two processes that open a new file at
+/// the same time both hold a read lock, and one of them gets `SQLITE_BUSY` at once.
+fn use_write_ahead_log(connection: &Connection, busy_timeout: Duration) -> rusqlite::Result<()> {
+    const ATTEMPTS: u32 = 100;
+    for _ in 1..ATTEMPTS {
+        match connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(())) {
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {
+                std::thread::sleep(busy_timeout / ATTEMPTS);
+            }
+            result => return result,
+        }
+    }
+    connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))
 }
 
 /// Returns true if the file is new, and false if it is a session store of this version. Returns the
@@ -145,7 +164,7 @@ fn create(connection: &mut Connection) -> rusqlite::Result<Result<(), &'static s
 
 /// Converts an error of opening the file to one that says what to do.
 fn explain(path: &Path, error: &rusqlite::Error) -> StoreError {
-    use rusqlite::ErrorCode::{CannotOpen, NotADatabase, PermissionDenied, ReadOnly};
+    use ErrorCode::{CannotOpen, NotADatabase, PermissionDenied, ReadOnly};
     let file = path.display();
     match error.sqlite_error_code() {
         Some(CannotOpen | PermissionDenied | ReadOnly) => StoreError::Unavailable(format!(
