@@ -14,7 +14,8 @@ const DERIVED_LABEL: &[u8] = b"steadfast derived session id\0";
 /// The length of a token, and of the part of its hash that is the session id.
 const BYTES: usize = 24;
 
-/// Separates the name of a principal from a subject. Nothing keeps it out of a client's own name.
+/// Separates the name of a principal from a subject. The names that `auth` makes do not contain it,
+/// because JSON escapes it. The application that uses the library may make names that do.
 const SUBJECT_SEPARATOR: char = '\u{1f}';
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";

@@ -31,6 +31,17 @@ fn check(jwt: &Jwt, what: &str, token: &str, expect: Result<&str, TokenError>) {
     assert_eq!(verdict, expect, "{what}");
 }
 
+/// Principals for internal use have a control character in their name. No claim may imitate them.
+#[tokio::test]
+async fn a_claim_cannot_name_an_internal_principal() {
+    let signer = Signer::new("a");
+    let jwt = verifier(&signer, |_| {}).await;
+    let token = signer.token(&claims_with(&json!({"sub": "alice\u{1f}job"})));
+    let Identified::Known(Ok(principal)) = identify(&jwt, &token) else { panic!("not identified") };
+    assert_eq!(principal.subject(), None);
+    assert!(!principal.as_str().contains(char::is_control), "{:?}", principal.as_str());
+}
+
 #[tokio::test]
 async fn claims_are_checked() {
     let signer = Signer::new("a");
